@@ -1,0 +1,47 @@
+#include "engine/error.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace glim {
+
+std::string Error::to_string() const {
+  std::string text;
+  if (!where.file.empty()) text += where.file + ":";
+  if (where.line > 0) text += fmt::format("{}:{}:", where.line, where.column);
+  return text.empty() ? message : text + " " + message;
+}
+
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return 2;
+    case ErrorCode::kInvalidFile: return 3;
+    case ErrorCode::kOutOfMemory: return 4;
+    case ErrorCode::kIo: return 5;
+    case ErrorCode::kNumeric: return 6;
+    case ErrorCode::kCommunication: return 7;
+    case ErrorCode::kDevice: return 1;
+    case ErrorCode::kCancelled: return 75;
+  }
+  return 1;
+}
+
+namespace {
+BugHandler bug_handler = nullptr;
+}
+
+void set_bug_handler(BugHandler handler) { bug_handler = handler; }
+
+void report_bug(const char* file, int line, const char* condition, std::string_view what) {
+  const std::string report = fmt::format("{}:{}: CHECK({}) failed: {}", file, line, condition, what);
+  if (bug_handler != nullptr) {
+    bug_handler(report);
+  } else {
+    std::fprintf(stderr, "%s\n", report.c_str());
+  }
+  std::abort();
+}
+
+}  // namespace glim

@@ -1,0 +1,14 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+struct EmbeddingAttrs {
+  int64_t padding_index;
+};
+// out[t] = weight[ids[t]].  ids i32[T], weight [V, D] -> [T, D]. The weight's row padding_index (-1: none) gets no gradient.
+inline ValueId embedding(Graph& g, ValueId ids, ValueId weight, int64_t padding_index = -1) {
+  return emit_value(g, "embedding", {ids, weight}, EmbeddingAttrs{padding_index});
+}
+
+}  // namespace glim::ops

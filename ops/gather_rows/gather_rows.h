@@ -1,0 +1,14 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+struct GatherRowsAttrs {
+  int64_t skip_index;
+};
+// out[r] = in[indices[r]]; a row whose index is skip_index is zero.  in [N, D], indices i32[R] -> [R, D]
+inline ValueId gather_rows(Graph& g, ValueId in, ValueId indices, int64_t skip_index = -1) {
+  return emit_value(g, "gather_rows", {in, indices}, GatherRowsAttrs{skip_index});
+}
+
+}  // namespace glim::ops

@@ -1,0 +1,130 @@
+// Packing buffers come from the stack: a tile of at most kTileRows x kTileColumns with a depth of kTileDepth keeps each of Eigen's
+// two under 1 MiB in f64, so this limit is never passed. With GLIM_BLAS Eigen hands the same tiles to the BLAS library.
+#define EIGEN_STACK_ALLOCATION_LIMIT (1 << 20)
+#define EIGEN_DONT_PARALLELIZE
+#ifdef GLIM_BLAS
+#define EIGEN_USE_BLAS
+#endif
+#include "ops/gemm.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/cpu.h"
+
+namespace glim::cpu {
+namespace {
+
+constexpr int64_t kTileRows = 128, kTileColumns = 256, kTileDepth = 512;
+
+template <class T, int kOrder>
+using Dynamic = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
+template <class T, int kOrder>
+using ConstMap = Eigen::Map<const Dynamic<T, kOrder>, 0, Eigen::OuterStride<>>;
+template <class T>
+using Map = Eigen::Map<Dynamic<T, Eigen::RowMajor>, 0, Eigen::OuterStride<>>;
+
+// A transposed row-major matrix is a column-major one.
+template <class T, int kOrderA, int kOrderB>
+void product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const Matrix<T>& b, T* c, int64_t c_stride, Into into) {
+  const ConstMap<T, kOrderA> left(a.data, m, k, Eigen::OuterStride<>(a.row_stride));
+  const ConstMap<T, kOrderB> right(b.data, k, n, Eigen::OuterStride<>(b.row_stride));
+  Map<T> result(c, m, n, Eigen::OuterStride<>(c_stride));
+  if (into == Into::kOverwrite) result.setZero();
+  result.noalias() += (alpha * left) * right;
+}
+
+// Rows and columns of the stored matrix that op(matrix)[row.., column..] is.
+template <class T>
+const T* corner(const Matrix<T>& matrix, int64_t row, int64_t column) {
+  return matrix.transposed ? matrix.data + column * matrix.row_stride + row : matrix.data + row * matrix.row_stride + column;
+}
+
+// The block op(from)[row .. row + rows, column .. column + columns] in S: in place, or widened into `scratch`.
+template <class S, class T>
+Matrix<S> widened(const Matrix<T>& from, int64_t row, int64_t column, int64_t rows, int64_t columns, S* scratch) {
+  const T* first = corner(from, row, column);
+  if constexpr (std::is_same_v<S, T>) {
+    return {first, from.row_stride, from.transposed};
+  } else {
+    const int64_t stored_rows = from.transposed ? columns : rows, stored_columns = from.transposed ? rows : columns;
+    for (int64_t i = 0; i < stored_rows; ++i) {
+      for (int64_t j = 0; j < stored_columns; ++j) scratch[i * stored_columns + j] = static_cast<S>(first[i * from.row_stride + j]);
+    }
+    return {scratch, stored_columns, from.transposed};
+  }
+}
+
+template <class S, class T, int64_t kSize>
+struct Scratch {
+  alignas(64) S values[std::is_same_v<S, T> ? 1 : kSize];
+};
+
+}  // namespace
+
+template <class T>
+void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into) {
+  if (m == 0 || n == 0) return;
+  // Deep products are cut so that no packing buffer depends on the machine's cache sizes.
+  for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
+    const int64_t length = std::min(kTileDepth, k - depth);
+    const Matrix<T> left{corner(a, 0, depth), a.row_stride, a.transposed}, right{corner(b, depth, 0), b.row_stride, b.transposed};
+    const Into now = depth == 0 ? into : Into::kAdd;
+    if (a.transposed && b.transposed) product<T, Eigen::ColMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (a.transposed) product<T, Eigen::ColMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (b.transposed) product<T, Eigen::RowMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else product<T, Eigen::RowMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+  }
+}
+
+template <class A, class B, class C>
+void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride, Into into) {
+  using S = Accumulate<B>;
+  if (m == 0 || n == 0) return;
+  const int64_t tiles_m = (m + kTileRows - 1) / kTileRows, tiles_n = (n + kTileColumns - 1) / kTileColumns;
+  context.parallel_for(tiles_m * tiles_n, [&](int64_t tile) {
+    const int64_t row = tile % tiles_m * kTileRows, column = tile / tiles_m * kTileColumns;
+    const int64_t rows = std::min(kTileRows, m - row), columns = std::min(kTileColumns, n - column);
+    [[maybe_unused]] Scratch<S, A, kTileRows * kTileDepth> left;
+    [[maybe_unused]] Scratch<S, B, kTileColumns * kTileDepth> right;
+    [[maybe_unused]] Scratch<S, C, kTileRows * kTileColumns> sum;
+    C* const out = c + row * c_stride + column;
+    S* target = nullptr;
+    int64_t target_stride = 0;
+    if constexpr (std::is_same_v<S, C>) {
+      target = out;
+      target_stride = c_stride;
+    } else {
+      target = sum.values;
+      target_stride = columns;
+      for (int64_t i = 0; into == Into::kAdd && i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j) target[i * columns + j] = static_cast<S>(out[i * c_stride + j]);
+      }
+    }
+    for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
+      const int64_t length = std::min(kTileDepth, k - depth);
+      block_product<S>(rows, columns, length, static_cast<S>(alpha), widened<S>(a, row, depth, rows, length, left.values),
+                       widened<S>(b, depth, column, length, columns, right.values), target, target_stride, depth == 0 ? into : Into::kAdd);
+    }
+    if constexpr (!std::is_same_v<S, C>) {
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j) out[i * c_stride + j] = C(target[i * columns + j]);
+      }
+    }
+  });
+}
+
+template void block_product<float>(int64_t, int64_t, int64_t, float, Matrix<float>, Matrix<float>, float*, int64_t, Into);
+template void block_product<double>(int64_t, int64_t, int64_t, double, Matrix<double>, Matrix<double>, double*, int64_t, Into);
+#define GLIM_GEMM(A, B, C) \
+  template void gemm<A, B, C>(KernelContext&, int64_t, int64_t, int64_t, double, Matrix<A>, Matrix<B>, C*, int64_t, Into)
+GLIM_GEMM(double, double, double);
+GLIM_GEMM(float, float, float);
+GLIM_GEMM(Bf16, Bf16, Bf16);
+GLIM_GEMM(Bf16, Bf16, float);
+GLIM_GEMM(float, Bf16, Bf16);
+GLIM_GEMM(float, Bf16, float);
+#undef GLIM_GEMM
+
+}  // namespace glim::cpu

@@ -1,0 +1,9 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+// in * other, element by element; both have the same type.
+inline ValueId mul(Graph& g, ValueId in, ValueId other) { return emit_value(g, "mul", {in, other}); }
+
+}  // namespace glim::ops

@@ -1,0 +1,15 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+struct ScatterAddRowsAttrs {
+  int64_t num_rows, skip_index;
+};
+// out[n] = sum of in[r] over the r with indices[r] == n, in order of r; rows whose index is skip_index are left out.
+// in [R, D], indices i32[R] -> [num_rows, D]
+inline ValueId scatter_add_rows(Graph& g, ValueId in, ValueId indices, int64_t num_rows, int64_t skip_index = -1) {
+  return emit_value(g, "scatter_add_rows", {in, indices}, ScatterAddRowsAttrs{num_rows, skip_index});
+}
+
+}  // namespace glim::ops

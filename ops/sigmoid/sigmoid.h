@@ -1,0 +1,9 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+// 1 / (1 + exp(-in))
+inline ValueId sigmoid(Graph& g, ValueId in) { return emit_value(g, "sigmoid", {in}); }
+
+}  // namespace glim::ops

@@ -1,0 +1,14 @@
+#pragma once
+#include "ops/define.h"
+
+namespace glim::ops {
+
+struct SliceAttrs {
+  int64_t axis, begin, length;
+};
+// A view of [begin, begin + length) of axis 0 (rows) or 1 (columns) of a rank-1 or rank-2 tensor of any dtype.
+inline ValueId slice(Graph& g, ValueId in, int64_t axis, int64_t begin, int64_t length) {
+  return emit_value(g, "slice", {in}, SliceAttrs{axis, begin, length});
+}
+
+}  // namespace glim::ops

@@ -1,0 +1,44 @@
+#pragma once
+// Writing so that a crash or a full disk loses nothing: bytes go to a temporary sibling, which is synced and then takes the
+// final name. Until commit() has returned, whatever had that name is untouched.
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/error.h"
+
+namespace glim {
+
+class AtomicFile {
+ public:
+  // Errors of all members: kIo with the path and the system's reason.
+  [[nodiscard]] static Result<AtomicFile> create(const std::string& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();  // removes the temporary file when it was not committed
+
+  [[nodiscard]] Status write(std::span<const std::byte> bytes);
+  [[nodiscard]] Status write(std::string_view text);
+  // fsync, rename, fsync of the directory. An fsync that failed is never retried: the kernel may have dropped the pages.
+  [[nodiscard]] Status commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary, int file)
+      : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
+
+  std::string path_, temporary_;
+  int file_ = -1;
+};
+
+[[nodiscard]] Status write_file_atomically(const std::string& path, std::string_view content);
+[[nodiscard]] Status sync_folder(const std::string& path);
+// The folder that holds `path`: "." for a bare name; a trailing '/' of `path` does not count.
+[[nodiscard]] std::string parent_folder(std::string_view path);
+// A name beside `path` that nothing else uses: hidden, with the process id and a counter.
+[[nodiscard]] std::string temporary_sibling(std::string_view path);
+
+}  // namespace glim

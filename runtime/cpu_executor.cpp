@@ -1,0 +1,49 @@
+#include "runtime/cpu_executor.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+
+namespace glim {
+namespace {
+
+void copy_view(const TensorView& from, const TensorView& to) {
+  if (from.contiguous() && to.contiguous()) {
+    std::memmove(to.data, from.data, to.type.bytes());
+    return;
+  }
+  const size_t element = size_of(to.type.dtype), width = static_cast<size_t>(to.type.shape[1]) * element;
+  for (int64_t row = 0; row < to.type.shape[0]; ++row) {
+    std::memcpy(to.as<std::byte>() + static_cast<size_t>(row * to.row_stride) * element,
+                from.as<std::byte>() + static_cast<size_t>(row * from.row_stride) * element, width);
+  }
+}
+
+}  // namespace
+
+void CpuExecutor::fail(std::string message) {
+  const std::lock_guard lock(failure_mutex_);
+  if (!has_failed_) failure_ = std::move(message);
+  has_failed_ = true;
+}
+
+Status CpuExecutor::run(const Executable& executable) {
+  has_failed_ = false;
+  NodeId failed_at;
+  size_t index = 0;
+  for (const BoundStep& step : executable.steps()) {
+    const auto start = profile_ != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+    const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
+    if (step.kind == BoundStep::Kind::kCopy) copy_view(in[0], out[0]);
+    else step.def->cpu({in, out, step.attr_words, executable.workspace(), *this});
+    if (has_failed_ && !failed_at.valid()) failed_at = step.node;
+    if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    ++index;
+  }
+  if (!has_failed_) return ok();
+  const Graph& graph = executable.program().graph;
+  return invalid_argument(fmt::format("{} at {}: {}", graph.def(failed_at).name, graph.describe_origin(failed_at), failure_));
+}
+
+}  // namespace glim

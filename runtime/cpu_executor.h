@@ -1,0 +1,31 @@
+#pragma once
+#include <mutex>
+#include <vector>
+
+#include "runtime/executable.h"
+#include "runtime/thread_pool.h"
+
+namespace glim {
+
+// Runs programs on the CPU: one step after the other, each on all cores. Allocates nothing while it runs (an error message aside).
+class CpuExecutor final : public Executor, private KernelContext {
+ public:
+  explicit CpuExecutor(int num_threads = 0) : pool_(num_threads) {}
+  Status run(const Executable& executable) override;
+
+  // Seconds per step of the executable that ran last are added up here while profiling is on.
+  void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
+  [[nodiscard]] ThreadPool& pool() { return pool_; }
+
+ private:
+  void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t)> task) override { pool_.parallel_for(num_tasks, task); }
+  void fail(std::string message) override;
+
+  ThreadPool pool_;
+  std::vector<double>* profile_ = nullptr;
+  std::mutex failure_mutex_;
+  bool has_failed_ = false;
+  std::string failure_;
+};
+
+}  // namespace glim

@@ -1,0 +1,36 @@
+#include "runtime/executable.h"
+
+#include <algorithm>
+
+namespace glim {
+
+TensorView Executable::view(ValueId v) const {
+  const Slot& slot = program_->plan.slots[v.index];
+  return {arenas_->at(slot.arena, slot.offset), program_->graph.type(v), slot.row_stride};
+}
+
+Executable::Executable(const Program& program, const Arenas& arenas) : program_(&program), arenas_(&arenas) {
+  const Graph& graph = program.graph;
+  const MemoryPlan& plan = program.plan;
+  workspace_ = {arenas.at(Arena::kWorkspace, 0), arenas.bytes(Arena::kWorkspace)};
+  const auto add_copy = [&](const PlannedCopy& copy) {
+    steps_.push_back({.kind = BoundStep::Kind::kCopy, .first_view = static_cast<uint32_t>(views_.size()), .num_inputs = 1, .num_outputs = 1});
+    views_.push_back({arenas.at(copy.from.arena, copy.from.offset), copy.type, copy.from.row_stride});
+    views_.push_back({arenas.at(copy.to.arena, copy.to.offset), copy.type, copy.to.row_stride});
+  };
+  for (const ScheduleStep& step : program.schedule.steps) {
+    const NodeId n = step.node;
+    for (const MemoryPlan::Before& before : plan.copies_before) {
+      if (before.node == n) add_copy(before.copy);
+    }
+    if (!plan.node_runs[n.index]) continue;
+    const Node node = graph.node(n);
+    steps_.push_back({.node = n, .def = &graph.def(n), .first_view = static_cast<uint32_t>(views_.size()), .num_inputs = node.num_inputs,
+                      .num_outputs = node.num_outputs, .attr_words = graph.attr_words(n)});
+    for (const ValueId v : graph.inputs(n)) views_.push_back(v.valid() ? view(v) : TensorView{});
+    for (uint32_t k = 0; k < node.num_outputs; ++k) views_.push_back(view(graph.output(n, k)));
+  }
+  for (const PlannedCopy& copy : plan.copies_after) add_copy(copy);
+}
+
+}  // namespace glim

@@ -1,0 +1,63 @@
+#pragma once
+// A program bound to memory: for every step its kernel and views, so that running it is a loop without look-ups or allocation.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/memory_plan.h"
+#include "engine/schedule.h"
+#include "ops/kernel_context.h"
+#include "runtime/arenas.h"
+
+namespace glim {
+
+// What the compiler made of one program; independent of any machine.
+struct Program {
+  std::string name;
+  Graph graph;
+  Schedule schedule;
+  MemoryPlan plan;
+};
+
+struct BoundStep {
+  enum class Kind : uint8_t { kKernel, kCopy };
+  Kind kind = Kind::kKernel;
+  NodeId node;                          // kKernel
+  const OpDef* def = nullptr;           // kKernel
+  uint32_t first_view = 0;              // in Executable::views: inputs, then outputs (kCopy: from, to)
+  uint16_t num_inputs = 0, num_outputs = 0;
+  std::span<const uint32_t> attr_words{};
+};
+
+class Executable {
+ public:
+  // `program` and `arenas` must outlive this.
+  Executable(const Program& program, const Arenas& arenas);
+
+  [[nodiscard]] const Program& program() const { return *program_; }
+  [[nodiscard]] std::span<const BoundStep> steps() const { return steps_; }
+  [[nodiscard]] std::span<const TensorView> inputs(const BoundStep& step) const { return {views_.data() + step.first_view, step.num_inputs}; }
+  [[nodiscard]] std::span<const TensorView> outputs(const BoundStep& step) const {
+    return {views_.data() + step.first_view + step.num_inputs, step.num_outputs};
+  }
+  [[nodiscard]] std::span<std::byte> workspace() const { return workspace_; }
+  // Where a value lies. Only leaves, outputs and next values still hold it after a run.
+  [[nodiscard]] TensorView view(ValueId v) const;
+
+ private:
+  const Program* program_;
+  const Arenas* arenas_;
+  std::vector<BoundStep> steps_;
+  std::vector<TensorView> views_;
+  std::span<std::byte> workspace_;
+};
+
+// Runs every step of a program once, on the calling thread and those of the context.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // The error is the first one that a kernel reported through KernelContext::fail, with the op's name and origin.
+  virtual Status run(const Executable& executable) = 0;
+};
+
+}  // namespace glim

@@ -1,0 +1,16 @@
+#pragma once
+// JSON from outside, checked for what nlohmann/json lets through: a repeated key (there the last one wins silently), nesting
+// without a limit, and a NUL that ends the text early.
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "engine/error.h"
+
+namespace glim {
+
+// `path` is for messages only. Errors: kInvalidFile.
+[[nodiscard]] Result<nlohmann::json> parse_strict_json(std::string_view text, const std::string& path, int max_depth = 32);
+
+}  // namespace glim

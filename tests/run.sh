@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds with sanitizers and warnings as errors, and runs every test.
+# On a machine without a GPU, the tests that need one say so and are skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. cmake/packages.sh
+need_packages "${build_packages[@]}" "${test_packages[@]}"
+cmake --preset dev >/dev/null
+cmake --build --preset dev
+ctest --preset dev "$@"
