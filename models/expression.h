@@ -21,7 +21,7 @@ struct Number {
 using Quantity = std::variant<Number, bool>;
 using Lookup = std::function<Result<Quantity>(std::string_view name, const SourceLocation& where)>;
 
-inline constexpr int kMaxExpressionDepth = 64;
+inline constexpr int kMaxExpressionDepth = 16;  // parentheses, signs and powers; small, because names nest expressions
 
 // + - * / // ^ and parentheses. Integers stay integers while the result is one: 6 / 2 is the integer 3, 7 / 2 the real 3.5, 7 // 2 (floor)
 // the integer 3. ^ is the power and binds tighter than a sign on its left. Overflow, division by zero and results that are not

@@ -74,7 +74,7 @@ class SpecParser {
     GLIM_TRY(parse_vocabulary(top));
     GLIM_TRY(parse_hf(top));
     GLIM_TRY(top.finish());
-    if (spec_.outputs.empty()) return invalid_argument("a model file needs [outputs]: what can be asked of the model", {file});
+    if (spec_.outputs.empty()) return invalid_argument("a model file needs [outputs]: what can be asked of the model", root.where);
     return std::move(spec_);
   }
 
@@ -261,7 +261,7 @@ class SpecParser {
   }
 
   Status parse_op(const TomlValue& value, BlockSpec& block) {
-    GLIM_TRY(expect_kind(value, Kind::kTable, "an op"));
+    GLIM_TRY(expect_kind(value, Kind::kTable, "op"));
     OpSpec op;
     op.where = value.where;
     TableReader reader(value, "an op");
@@ -351,11 +351,7 @@ class SpecParser {
       for (const Name& pattern : patterns) spec_.hf.ignore_tensors.push_back(pattern.text);
     }
     GLIM_TRY(for_each(reader, "values", [&](const TomlMember& m) { return parse_hf_value(m); }));
-    GLIM_TRY(for_each(reader, "layers", [&](const TomlMember& stack) -> Status {
-      GLIM_TRY(expect_kind(stack.value, Kind::kTable, stack.key));
-      for (const TomlMember& m : stack.value.members) GLIM_TRY(parse_hf_layers({stack.key, stack.where}, m));
-      return ok();
-    }));
+    GLIM_TRY(for_each(reader, "layers", [&](const TomlMember& m) { return parse_hf_stack(m); }));
     GLIM_TRY(for_each(reader, "expect", [&](const TomlMember& m) { return parse_hf_expectation(m); }));
     return reader.finish();
   }
@@ -381,6 +377,12 @@ class SpecParser {
     return ok();
   }
 
+  Status parse_hf_stack(const TomlMember& stack) {
+    GLIM_TRY(expect_kind(stack.value, Kind::kTable, stack.key));
+    for (const TomlMember& member : stack.value.members) GLIM_TRY(parse_hf_layers({stack.key, stack.where}, member));
+    return ok();
+  }
+
   Status parse_hf_layers(const Name& stack, const TomlMember& member) {
     HfLayers layers;
     layers.stack = stack;
@@ -395,11 +397,12 @@ class SpecParser {
     GLIM_TRY(expect_kind(member.value, Kind::kTable, member.key));
     TableReader reader(member.value, fmt::format("[hf.layers] '{}'", member.key));
     GLIM_ASSIGN(layers.path, reader.need_text("path"));
-    GLIM_TRY(for_each(reader, "map", [&](const TomlMember& m) -> Status {
-      GLIM_ASSIGN(Scalar value, to_scalar(m.value, m.key));
-      layers.map.push_back({{m.key, m.where}, std::move(value)});
+    const auto parse_mapping = [&](const TomlMember& mapping) -> Status {
+      GLIM_ASSIGN(Scalar value, to_scalar(mapping.value, mapping.key));
+      layers.map.push_back({{mapping.key, mapping.where}, std::move(value)});
       return ok();
-    }));
+    };
+    GLIM_TRY(for_each(reader, "map", parse_mapping));
     GLIM_ASSIGN(layers.nonzero, reader.take_flag("nonzero", false));
     GLIM_ASSIGN(layers.equals, reader.take_scalar("equals"));
     GLIM_TRY(reader.finish());

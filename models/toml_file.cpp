@@ -102,6 +102,7 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
   value.where = location(node.source(), file);
   switch (node.type()) {
     case toml::node_type::table: {
+      if (node.as_table()->size() > kMaxTableKeys) return invalid_argument(fmt::format("a table has more than {} keys", kMaxTableKeys), value.where);
       for (const auto& [key, child] : *node.as_table()) {
         GLIM_ASSIGN(TomlValue converted, convert(child, file));
         value.members.push_back({std::string(key.str()), location(key.source(), file), std::move(converted)});

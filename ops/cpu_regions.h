@@ -1,5 +1,6 @@
 #pragma once
-// Moving rectangles of rank-1 and rank-2 tensors (contiguous ones of any rank) whatever their element type. The element type does not matter: bytes move.
+// Moving rectangles of rank-1 and rank-2 tensors (contiguous ones of any rank) whatever their element type. The element type does not
+// matter: bytes move.
 #include <cstring>
 
 #include "ops/cpu.h"
@@ -12,8 +13,10 @@ inline std::byte* element(const TensorView& view, Region at) {
   return view.as<std::byte>() + (at.row * stride + at.column) * static_cast<int64_t>(size_of(view.type.dtype));
 }
 
-// Copies a region of the given shape from one tensor to another of the same dtype. A region that lies where it should already is left alone.
-inline void copy_region(KernelContext& context, const TensorView& from, Region from_at, const TensorView& to, Region to_at, const Shape& shape) {
+// Copies a region of the given shape from one tensor to another of the same dtype. A region that lies where it should already is left
+// alone.
+inline void copy_region(KernelContext& context, const TensorView& from, Region from_at, const TensorView& to, Region to_at,
+                        const Shape& shape) {
   if (shape.numel() == 0) return;
   const std::byte* source = element(from, from_at);
   std::byte* target = element(to, to_at);
@@ -40,7 +43,8 @@ inline void clear(KernelContext& context, const TensorView& view) {
   const int64_t width = view.type.shape.last();
   if (view.type.shape.numel() == 0) return;
   for_row_ranges(context, view.type.shape.rows(), width, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) std::memset(view.as<std::byte>() + row * view.row_stride * size, 0, static_cast<size_t>(width * size));
+    for (int64_t row = begin; row < end; ++row)
+      std::memset(view.as<std::byte>() + row * view.row_stride * size, 0, static_cast<size_t>(width * size));
   });
 }
 

@@ -32,7 +32,9 @@ void product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const
   const ConstMap<T, kOrderB> right(b.data, k, n, Eigen::OuterStride<>(b.row_stride));
   Map<T> result(c, m, n, Eigen::OuterStride<>(c_stride));
   if (into == Into::kOverwrite) result.setZero();
-  result.noalias() += (alpha * left) * right;
+  // What `result += alpha * left * right` ends in; written so, a product with one row or column would copy alpha * left to the heap.
+  Eigen::internal::generic_product_impl<ConstMap<T, kOrderA>, ConstMap<T, kOrderB>, Eigen::DenseShape, Eigen::DenseShape,
+                                        Eigen::GemmProduct>::scaleAndAddTo(result, left, right, alpha);
 }
 
 // Rows and columns of the stored matrix that op(matrix)[row.., column..] is.

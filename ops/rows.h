@@ -11,7 +11,8 @@ namespace glim::cpu {
 inline bool in_range(int64_t index, int64_t limit) { return index >= 0 && index < limit; }
 
 // Reports the first index that is neither in [0, limit) nor `skip`. The kernels leave such rows zero.
-inline void check_indices(KernelContext& context, const TensorView& indices, int64_t limit, int64_t skip, std::string_view op, std::string_view what) {
+inline void check_indices(KernelContext& context, const TensorView& indices, int64_t limit, int64_t skip, std::string_view op,
+                          std::string_view what) {
   const auto* index = indices.as<int32_t>();
   for (int64_t i = 0; i < indices.type.shape[0]; ++i) {
     if (in_range(index[i], limit) || index[i] == skip) continue;

@@ -41,7 +41,7 @@ float round_to_odd(double value) {
 template <std::integral N>
 float round_to_odd(N value) {
   if (static_cast<N>(static_cast<int32_t>(value)) == value) return round_to_odd(static_cast<double>(value));  // exact
-  // 53 bits, the last of which stands for all that were cut off.
+  // At least 21 bits, the last of which stands for all that were cut off.
   const auto high = static_cast<N>(value >> 11 | static_cast<N>((value & 0x7ff) != 0));
   return round_to_odd(static_cast<double>(high) * 2048.0);
 }

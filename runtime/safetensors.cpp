@@ -70,7 +70,9 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     if (!dtype) {
       std::vector<std::string_view> names;
       for (const auto& row : kDTypes) names.push_back(row.name);
-      return fail(fmt::format("unknown dtype {}{}", quote(text), did_you_mean(text, names)));
+      std::string upper = text;  // "f32" means F32, not I32
+      std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+      return fail(fmt::format("unknown dtype {}{}", quote(text), did_you_mean(upper, names)));
     }
     entry().spec.dtype = *dtype;
     return true;

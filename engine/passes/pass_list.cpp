@@ -6,6 +6,7 @@
 #include "engine/passes/dce.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/pack_linears.h"
+#include "engine/passes/rematerialise.h"
 #include "engine/suggest.h"
 
 namespace glim {
@@ -26,6 +27,7 @@ constexpr Pass kJoint[] = {
                  "rematerialisation, because it would merge what that repeats on purpose"},
     {"fuse_joint", fuse_joint, "after autodiff: joins a forward node with its vjp, and accumulations with the products that they add"},
     {"dce_after_fusion", dce, "a fused node may need less than the nodes that it replaced; rematerialisation must not pay for what is dead"},
+    {"rematerialise", rematerialise, "after everything that removes nodes, so that its budget is spent on what is left; no cse may follow"},
 };
 
 }  // namespace

@@ -8,7 +8,12 @@ namespace {
 class Writer {
  public:
   Writer(const Graph& from, const RematerialisationChoice& choice)
-      : from_(from), choice_(choice), buffer_of_(find_buffers(from)), backward_(find_backward_region(from)), to_(from), copies_(from.num_values()) {}
+      : from_(from),
+        choice_(choice),
+        buffer_of_(find_buffers(from)),
+        backward_(find_backward_region(from)),
+        to_(from),
+        copies_(from.num_values()) {}
 
   Rewritten run() && {
     const std::vector<bool> kept = find_kept();
@@ -73,7 +78,8 @@ class Writer {
     for (const NodeId n : missing) {
       const ValueId first = from_.output(n);
       std::vector<ValueId> originals;
-      for (uint32_t k = 0; k < from_.node(n).num_outputs; ++k) originals.push_back(to_.has({first.index + k}) ? to_[{first.index + k}] : ValueId{});
+      for (uint32_t k = 0; k < from_.node(n).num_outputs; ++k)
+        originals.push_back(to_.has({first.index + k}) ? to_[{first.index + k}] : ValueId{});
       copy_reading_copies(n);
       for (uint32_t k = 0; k < originals.size(); ++k) {
         copies_[first.index + k] = to_[{first.index + k}];
@@ -109,6 +115,8 @@ Result<Rewritten> rematerialise(const Graph& graph, const PassContext& context) 
   return Writer(graph, choice).run();
 }
 
-RematerialisationReport describe_saved(const Graph& graph, const PassContext& context) { return choose_rematerialisation(graph, context).report; }
+RematerialisationReport describe_saved(const Graph& graph, const PassContext& context) {
+  return choose_rematerialisation(graph, context).report;
+}
 
 }  // namespace glim

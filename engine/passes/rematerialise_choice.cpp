@@ -31,7 +31,8 @@ Plan to_plan(const RematerialisationProblem& problem, const RematerialisationSel
   return plan;
 }
 
-Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of, const RematerialisationProblem& problem) {
+Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of,
+               const RematerialisationProblem& problem) {
   const auto instance = [&](NodeId n) { return stack_instance(graph.text(graph.origin(n).path)); };
   std::vector<bool> crosses(graph.num_values(), false);
   for (uint32_t n = 0; n < graph.num_nodes(); ++n) {
@@ -50,8 +51,10 @@ Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<con
     const bool keep_all = item.pinned || instance(item.node).empty();
     for (const uint32_t b : problem.outputs_of(item)) {
       if (!needed[b]) continue;
-      if (keep_all || crosses[problem.buffers[b].value.index]) plan.saved[b] = true;
-      else plan.recomputed[i] = true;
+      if (keep_all || crosses[problem.buffers[b].value.index])
+        plan.saved[b] = true;
+      else
+        plan.recomputed[i] = true;
     }
     if (!plan.recomputed[i]) continue;
     for (const uint32_t b : problem.operands_of(item)) needed[b] = true;
@@ -97,7 +100,8 @@ RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassC
     report.saved_bytes += problem.buffers[b].bytes;
     ++report.num_saved;
   }
-  report.within_budget = context.rematerialise != Rematerialise::kAuto || report.saved_bytes <= static_cast<double>(context.saved_bytes_budget);
+  report.within_budget =
+      context.rematerialise != Rematerialise::kAuto || report.saved_bytes <= static_cast<double>(context.saved_bytes_budget);
   return choice;
 }
 

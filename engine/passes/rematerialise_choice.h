@@ -8,11 +8,11 @@ namespace glim {
 
 // What a policy costs and saves, against keeping everything.
 struct RematerialisationReport {
-  double saved_bytes = 0;        // primals kept for the backward pass (views count as their buffer, leaves and outputs as nothing)
-  double recompute_flops = 0;    // of the nodes that run again, each counted once
+  double saved_bytes = 0;      // primals kept for the backward pass (views count as their buffer, leaves and outputs as nothing)
+  double recompute_flops = 0;  // of the nodes that run again, each counted once
   double recompute_seconds = 0;
   size_t num_saved = 0, num_recomputed = 0;  // buffers, nodes
-  bool within_budget = true;     // false: kAuto has found no choice that fits, and this is the one with the fewest bytes
+  bool within_budget = true;                 // false: kAuto has found no choice that fits, and this is the one with the fewest bytes
 };
 
 struct RematerialisationChoice {
@@ -32,6 +32,7 @@ struct RematerialisationSearch {
 // a stack ("decoder.3") nothing is kept but what other instances or the outside read. kAuto: the least time such that the saved
 // bytes fit PassContext::saved_bytes_budget; exact for few candidates, else a minimum cut for a price per byte, and local search.
 // When no choice fits, the one with the fewest bytes.
-[[nodiscard]] RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassContext& context, const RematerialisationSearch& search = {});
+[[nodiscard]] RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassContext& context,
+                                                               const RematerialisationSearch& search = {});
 
 }  // namespace glim

@@ -76,19 +76,23 @@ std::vector<ValueId> find_buffers(const Graph& graph) {
   return buffer_of;
 }
 
-RematerialisationProblem make_rematerialisation_problem(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of,
-                                                        const CostModel& cost_model) {
+RematerialisationProblem make_rematerialisation_problem(const Graph& graph, const BackwardRegion& backward,
+                                                        std::span<const ValueId> buffer_of, const CostModel& cost_model) {
   const auto num_nodes = static_cast<uint32_t>(graph.num_nodes());
   const std::vector<double> bytes = saving_bytes(graph, buffer_of);
   std::vector<bool> pinned = find_pinned(graph, buffer_of);
   // Buffers of forward nodes that the backward pass reads, and then those that it would read if items ran again.
   std::vector<bool> needed(graph.num_values(), false);
+  bool first = true;
   const auto is_forward = [&](ValueId buffer) { return !graph.is_leaf(buffer) && !backward.contains(graph.producer(buffer)); };
   for (uint32_t n = 0; n < num_nodes; ++n) {
     if (!backward.nodes[n]) continue;
     for (const ValueId v : graph.inputs({n})) {
-      if (v.valid() && is_forward(buffer_of[v.index])) needed[buffer_of[v.index].index] = true;
+      if (!v.valid() || !is_forward(buffer_of[v.index])) continue;
+      needed[buffer_of[v.index].index] = true;
+      if (first) pinned[graph.producer(buffer_of[v.index]).index] = true;
     }
+    first = false;
   }
   std::vector<bool> relevant = needed, is_item(num_nodes, false);
   for (uint32_t n = num_nodes; n-- > 0;) {
@@ -115,7 +119,8 @@ RematerialisationProblem make_rematerialisation_problem(const Graph& graph, cons
     for (const ValueId v : graph.inputs({n})) {
       if (pinned[n] || !v.valid() || !is_forward(buffer_of[v.index])) continue;
       const uint32_t buffer = number[buffer_of[v.index].index];
-      if (std::find(problem.operands.begin() + item.first_operand, problem.operands.end(), buffer) == problem.operands.end()) problem.operands.push_back(buffer);
+      if (std::find(problem.operands.begin() + item.first_operand, problem.operands.end(), buffer) == problem.operands.end())
+        problem.operands.push_back(buffer);
     }
     item.end_operand = static_cast<uint32_t>(problem.operands.size());
     item.first_output = static_cast<uint32_t>(problem.outputs.size());

@@ -15,8 +15,8 @@ struct RematerialisationProblem {
   struct Item {
     NodeId node;
     double seconds = 0, flops = 0;
-    bool pinned = false;     // never runs again
-    bool expensive = false;  // bound by arithmetic, not by memory
+    bool pinned = false;                                                            // never runs again
+    bool expensive = false;                                                         // bound by arithmetic, not by memory
     uint32_t first_operand = 0, end_operand = 0, first_output = 0, end_output = 0;  // in `operands` and `outputs`
   };
   struct Buffer {
@@ -29,8 +29,12 @@ struct RematerialisationProblem {
   std::vector<Buffer> buffers;
   std::vector<uint32_t> operands;  // pooled buffer numbers; leaves are left out, an operand is listed once per item
   std::vector<uint32_t> outputs;   // pooled buffer numbers, without those that nobody needs
-  [[nodiscard]] std::span<const uint32_t> operands_of(const Item& i) const { return {operands.data() + i.first_operand, operands.data() + i.end_operand}; }
-  [[nodiscard]] std::span<const uint32_t> outputs_of(const Item& i) const { return {outputs.data() + i.first_output, outputs.data() + i.end_output}; }
+  [[nodiscard]] std::span<const uint32_t> operands_of(const Item& i) const {
+    return {operands.data() + i.first_operand, operands.data() + i.end_operand};
+  }
+  [[nodiscard]] std::span<const uint32_t> outputs_of(const Item& i) const {
+    return {outputs.data() + i.first_output, outputs.data() + i.end_output};
+  }
 };
 
 // For every value the value in whose buffer it lies: itself, or for outputs of view nodes (every output is kView) that of the
@@ -38,7 +42,9 @@ struct RematerialisationProblem {
 [[nodiscard]] std::vector<ValueId> find_buffers(const Graph& graph);
 
 // Pinned are collectives, nodes with a kMust output, nodes that read a buffer that some node accumulates into (it is gone by
-// then), nodes that depend on a state that the program updates, and nodes whose buffers are kept for other reasons anyway.
+// then), nodes that depend on a state that the program updates, nodes whose buffers are kept for other reasons anyway, and the
+// producers of what the first node of the backward pass reads: the forward pass has only just ended there. (That node may be the
+// head joined with its vjp. The forward pass then serves nothing else, and running it again for that would only move it.)
 [[nodiscard]] RematerialisationProblem make_rematerialisation_problem(const Graph& graph, const BackwardRegion& backward,
                                                                       std::span<const ValueId> buffer_of, const CostModel& cost_model);
 

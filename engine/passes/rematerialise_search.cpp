@@ -51,7 +51,8 @@ Sides cut(const Problem& problem, double seconds_weight, double bytes_weight, do
   const double scale = std::ldexp(1.0, 58) / std::max(seconds_weight * sum.seconds + bytes_weight * (1 + tilt) * sum.bytes, 1e-300);
   MinCut network(num_vertices);
   const auto add_arc = [&](uint32_t from, uint32_t to, int64_t capacity) {
-    if (from != to && to != kSource && from != kSink && capacity > 0 && !(from == kSource && to == kSink)) network.add_arc(from, to, capacity);
+    if (from != to && to != kSource && from != kSink && capacity > 0 && !(from == kSource && to == kSink))
+      network.add_arc(from, to, capacity);
   };
   const auto num_items = static_cast<double>(problem.items.size());
   for (uint32_t i = 0; i < problem.items.size(); ++i) {
@@ -108,31 +109,9 @@ void search_all(Selection& selection, std::span<const uint32_t> items, double bu
   }
 }
 
-void undo(Selection& selection, const std::vector<uint32_t>& flipped) {
-  for (size_t k = flipped.size(); k-- > 0;) selection.flip(flipped[k]);
-}
-
-// Fills the gap up to the budget: saves what spares the most time per byte, while it fits.
-void fill(Selection& selection, uint32_t num_items, double budget) {
-  std::vector<std::pair<double, uint32_t>> moves;
-  for (uint32_t i = 0; i < num_items; ++i) {
-    if (!selection.is_recomputed(i)) continue;
-    const double seconds = selection.seconds(), bytes = selection.bytes();
-    const std::vector<uint32_t> dropped = selection.drop(i);
-    if (selection.bytes() <= bytes) continue;  // spares both: kept
-    if (selection.bytes() <= budget) moves.push_back({(seconds - selection.seconds()) / (selection.bytes() - bytes), i});
-    undo(selection, dropped);
-  }
-  std::sort(moves.begin(), moves.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
-  for (const auto& [rate, i] : moves) {
-    if (!selection.is_recomputed(i)) continue;
-    const std::vector<uint32_t> dropped = selection.drop(i);
-    if (selection.bytes() > budget) undo(selection, dropped);
-  }
-}
-
-// Local search: neighbours in the tape exchange with each other, then a few windows of items from anywhere.
-void improve(Selection& selection, const std::vector<uint32_t>& candidates, uint32_t num_items, double budget, double epsilon, const RematerialisationSearch& search) {
+// Fills the gap up to the budget: every choice of neighbours in the tape, window by window, then of a few items from anywhere.
+void improve(Selection& selection, const std::vector<uint32_t>& candidates, double budget, double epsilon,
+             const RematerialisationSearch& search) {
   const auto size = std::min<size_t>(search.window_items, candidates.size());
   if (size == 0) return;
   uint64_t random = 0x9E3779B97F4A7C15U;  // fixed: the same graph always gets the same plan
@@ -143,7 +122,6 @@ void improve(Selection& selection, const std::vector<uint32_t>& candidates, uint
   std::vector<uint32_t> mixed = candidates;
   for (uint32_t round = 0; round < search.max_rounds; ++round) {
     const double before = selection.seconds();
-    fill(selection, num_items, budget);
     for (size_t first = 0; first < candidates.size(); first += std::max<size_t>(size / 2, 1)) {
       const size_t begin = std::min(first, candidates.size() - size);
       search_all(selection, std::span(candidates).subspan(begin, size), budget, epsilon);
@@ -185,20 +163,8 @@ bool RematerialisationSelection::is_used(uint32_t item) const {
   return std::any_of(outputs.begin(), outputs.end(), [&](uint32_t b) { return uses_[b] > 0; });
 }
 
-bool RematerialisationSelection::is_saved(uint32_t buffer) const { return uses_[buffer] > 0 && recomputed_[problem_->buffers[buffer].item] == 0; }
-
-std::vector<uint32_t> RematerialisationSelection::drop(uint32_t item) {
-  std::vector<uint32_t> dropped{item};
-  flip(item);
-  for (size_t k = 0; k < dropped.size(); ++k) {
-    for (const uint32_t b : problem_->operands_of(problem_->items[dropped[k]])) {
-      const uint32_t producer = problem_->buffers[b].item;
-      if (recomputed_[producer] == 0 || is_used(producer)) continue;
-      flip(producer);
-      dropped.push_back(producer);
-    }
-  }
-  return dropped;
+bool RematerialisationSelection::is_saved(uint32_t buffer) const {
+  return uses_[buffer] > 0 && recomputed_[problem_->buffers[buffer].item] == 0;
 }
 
 void RematerialisationSelection::prune() {
@@ -209,13 +175,15 @@ void RematerialisationSelection::prune() {
 
 RematerialisationSelection fewest_bytes(const RematerialisationProblem& problem, const std::vector<bool>& pinned) {
   // All times together weigh less than one byte.
-  return select(problem, cut(problem, 0.5 / std::max(totals(problem).seconds, 1e-300), 1, 0, least_sides(problem), most_sides(problem, pinned)));
+  return select(problem,
+                cut(problem, 0.5 / std::max(totals(problem).seconds, 1e-300), 1, 0, least_sides(problem), most_sides(problem, pinned)));
 }
 
 RematerialisationSelection least_time(const RematerialisationProblem& problem, double budget, const RematerialisationSearch& search) {
+  Selection none(problem);
+  if (none.bytes() <= budget) return none;
   Selection best = fewest_bytes(problem, {});
   if (best.bytes() > budget) return best;
-  if (const Selection none(problem); none.bytes() <= budget) return none;
   const double epsilon = kEpsilon * totals(problem).seconds;
   std::vector<uint32_t> candidates(problem.items.size());
   std::iota(candidates.begin(), candidates.end(), 0U);
@@ -242,7 +210,7 @@ RematerialisationSelection least_time(const RematerialisationProblem& problem, d
     (fits ? dear : cheap) = price;
     (fits ? high : low) = std::move(sides);
   }
-  improve(best, candidates, static_cast<uint32_t>(problem.items.size()), budget, epsilon, search);
+  improve(best, candidates, budget, epsilon, search);
   best.prune();
   return best;
 }

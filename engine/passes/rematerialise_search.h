@@ -12,8 +12,6 @@ class RematerialisationSelection {
  public:
   explicit RematerialisationSelection(const RematerialisationProblem& problem);
   void flip(uint32_t item);
-  // Stops running an item again, and all items that served only it. Returns what it flipped.
-  std::vector<uint32_t> drop(uint32_t item);
   // Drops items whose results nobody reads.
   void prune();
   [[nodiscard]] bool is_recomputed(uint32_t item) const { return recomputed_[item] != 0; }
@@ -32,6 +30,7 @@ class RematerialisationSelection {
 // The fewest saved bytes, then the least time; `pinned` in addition to the items' own.
 [[nodiscard]] RematerialisationSelection fewest_bytes(const RematerialisationProblem& problem, const std::vector<bool>& pinned);
 // The least time within `budget` bytes.
-[[nodiscard]] RematerialisationSelection least_time(const RematerialisationProblem& problem, double budget, const RematerialisationSearch& search);
+[[nodiscard]] RematerialisationSelection least_time(const RematerialisationProblem& problem, double budget,
+                                                    const RematerialisationSearch& search);
 
 }  // namespace glim

@@ -14,7 +14,10 @@ std::vector<ValueId> vjp(Graph&, const VjpArgs& a) { return {a.cotangents[0]}; }
 void cpu(const KernelArgs& k) { cpu::copy_region(k.context, k.in[0], {}, k.out[0], {}, k.in[0].type.shape); }
 
 std::vector<OpCase> cases() {
-  return {{"matrix", {{{4, 6}}}, {}}, {"vector", {{{5}}}, {}}, {"indices", {{{8}, Fill::kIndices, CaseDType::kI32, 5}}, {}}, {"many tasks", {{{130, 257}}}, {}}};
+  return {{"matrix", {{{4, 6}}}, {}},
+          {"vector", {{{5}}}, {}},
+          {"indices", {{{8}, Fill::kIndices, CaseDType::kI32, 5}}, {}},
+          {"many tasks", {{{130, 257}}}, {}}};
 }
 
 }  // namespace

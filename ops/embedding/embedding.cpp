@@ -17,7 +17,8 @@ Result<Types> infer(const InferArgs& a) {
   const int64_t padding = a.attrs<EmbeddingAttrs>().padding_index;
   GLIM_EXPECT(ids.dtype == DType::kI32 && ids.shape.rank == 1, "ids must be i32[T], not {}", to_string(ids));
   GLIM_EXPECT(is_float(weight.dtype) && weight.shape.rank == 2, "weight must be a floating-point [V, D], not {}", to_string(weight));
-  GLIM_EXPECT(padding >= -1 && padding < weight.shape[0], "padding_index {} is no row of the weight, which has {}", padding, weight.shape[0]);
+  GLIM_EXPECT(padding >= -1 && padding < weight.shape[0], "padding_index {} is no row of the weight, which has {}", padding,
+              weight.shape[0]);
   const int64_t dims[] = {ids.shape[0], weight.shape[1]};
   GLIM_ASSIGN(const Shape shape, make_shape(dims));
   return Types{{weight.dtype, shape}};

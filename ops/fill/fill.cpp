@@ -23,14 +23,16 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_EXPECT(rank >= 0 && rank <= kMaxRank, "rank must be 0 to {}, not {}", kMaxRank, rank);
   GLIM_ASSIGN(const Shape shape, make_shape(std::span(dims).first(static_cast<size_t>(rank))));
   const auto type = static_cast<DType>(dtype);
-  GLIM_EXPECT(is_float(type) || (std::nearbyint(value) == value && std::fabs(value) <= (type == DType::kI32 ? 2147483647.0 : 9007199254740992.0)),
-              "{} is no value of {}", value, to_string(type));
+  GLIM_EXPECT(
+      is_float(type) || (std::nearbyint(value) == value && std::fabs(value) <= (type == DType::kI32 ? 2147483647.0 : 9007199254740992.0)),
+      "{} is no value of {}", value, to_string(type));
   return Types{{type, shape}};
 }
 
 template <class T>
 void fill_with(const KernelArgs& k, T value) {
-  cpu::for_each_run<T>(k.context, [value](int64_t n, T* out) { std::fill_n(out, n, value); }, k.out[0]);
+  cpu::for_each_run<T>(
+      k.context, [value](int64_t n, T* out) { std::fill_n(out, n, value); }, k.out[0]);
 }
 
 void cpu(const KernelArgs& k) {
@@ -50,12 +52,9 @@ std::vector<OpCase> cases() {
   const auto words = [](double value, DType dtype, int64_t rank, std::array<int64_t, kMaxRank> dims) {
     return to_words(FillAttrs{value, static_cast<int64_t>(dtype), rank, dims});
   };
-  return {{"f64", {}, words(0.1, DType::kF64, 2, {3, 5})},
-          {"f32", {}, words(-2.5, DType::kF32, 1, {9})},
-          {"bf16", {}, words(1.0, DType::kBF16, 3, {2, 3, 4})},
-          {"i64", {}, words(-7, DType::kI64, 2, {2, 3})},
-          {"i32", {}, words(100, DType::kI32, 1, {4})},
-          {"scalar", {}, words(4, DType::kF32, 0, {})}};
+  return {{"f64", {}, words(0.1, DType::kF64, 2, {3, 5})},      {"f32", {}, words(-2.5, DType::kF32, 1, {9})},
+          {"bf16", {}, words(1.0, DType::kBF16, 3, {2, 3, 4})}, {"i64", {}, words(-7, DType::kI64, 2, {2, 3})},
+          {"i32", {}, words(100, DType::kI32, 1, {4})},         {"scalar", {}, words(4, DType::kF32, 0, {})}};
 }
 
 }  // namespace

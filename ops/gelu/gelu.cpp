@@ -40,9 +40,7 @@ void cpu(const KernelArgs& k) {
   });
 }
 
-std::vector<OpCase> cases() {
-  return {{"matrix", {{{4, 6}}}, {}}, {"vector", {{{9}}}, {}}};
-}
+std::vector<OpCase> cases() { return {{"matrix", {{{4, 6}}}, {}}, {"vector", {{{9}}}, {}}}; }
 
 constexpr OperandSpec kVjpOperands[] = {{"in"}, {"ct"}};
 constexpr std::string_view kVjpOutputs[] = {"ct_in"};
@@ -72,9 +70,7 @@ void vjp_cpu(const KernelArgs& k) {
 
 AliasFact vjp_alias(const InferArgs&, uint16_t) { return {AliasKind::kInPlace, 1}; }
 
-std::vector<OpCase> vjp_cases() {
-  return {{"matrix", {{{4, 6}}, {{4, 6}}}, {}}};
-}
+std::vector<OpCase> vjp_cases() { return {{"matrix", {{{4, 6}}, {{4, 6}}}, {}}}; }
 
 }  // namespace
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"in"}};
 constexpr std::string_view kOutputs[] = {"out"};
-constexpr AttrSpec kAttrs[] = {required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")), required(integer_attr("begin", 0, "where in starts in the output")),
+constexpr AttrSpec kAttrs[] = {required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")),
+                               required(integer_attr("begin", 0, "where in starts in the output")),
                                required(integer_attr("length", 0, "extent of the output"))};
 
 Result<Types> infer(const InferArgs& a) {
@@ -17,7 +18,8 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_EXPECT(out.shape.rank == 1 || out.shape.rank == 2, "operand must have rank 1 or 2, not {}", out.shape.rank);
   GLIM_EXPECT(axis >= 0 && axis < out.shape.rank, "axis {} is outside a rank of {}", axis, out.shape.rank);
   int64_t& extent = out.shape.dims[static_cast<size_t>(axis)];
-  GLIM_EXPECT(begin >= 0 && length >= extent && begin <= length - extent, "{} elements from {} on do not fit into {}", extent, begin, length);
+  GLIM_EXPECT(begin >= 0 && length >= extent && begin <= length - extent, "{} elements from {} on do not fit into {}", extent, begin,
+              length);
   extent = length;
   GLIM_ASSIGN(out.shape, make_shape(std::span(out.shape.dims).first(out.shape.rank)));
   return Types{out};
@@ -36,7 +38,9 @@ void cpu(const KernelArgs& k) {
 }
 
 std::vector<OpCase> cases() {
-  return {{"columns", {{{4, 3}}}, to_words(PadAttrs{1, 2, 7})}, {"rows", {{{3, 3}}}, to_words(PadAttrs{0, 1, 6})}, {"vector", {{{4}}}, to_words(PadAttrs{0, 0, 9})}};
+  return {{"columns", {{{4, 3}}}, to_words(PadAttrs{1, 2, 7})},
+          {"rows", {{{3, 3}}}, to_words(PadAttrs{0, 1, 6})},
+          {"vector", {{{4}}}, to_words(PadAttrs{0, 0, 9})}};
 }
 
 }  // namespace

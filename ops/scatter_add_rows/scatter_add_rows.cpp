@@ -10,14 +10,15 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"in"}, {"indices"}};
 constexpr std::string_view kOutputs[] = {"out"};
-constexpr AttrSpec kAttrs[] = {required(integer_attr("num_rows", 0, "rows of the output")), integer_attr("skip_index", -1, "an index whose rows are left out")};
+constexpr AttrSpec kAttrs[] = {required(integer_attr("num_rows", 0, "rows of the output")),
+                               integer_attr("skip_index", -1, "an index whose rows are left out")};
 
 Result<Types> infer(const InferArgs& a) {
   const TensorType &in = *a.in[0], &indices = *a.in[1];
   const int64_t num_rows = a.attrs<ScatterAddRowsAttrs>().num_rows;
   GLIM_EXPECT(is_float(in.dtype) && in.shape.rank == 2, "in must be a floating-point [R, D], not {}", to_string(in));
-  GLIM_EXPECT(indices.dtype == DType::kI32 && indices.shape.rank == 1 && indices.shape[0] == in.shape[0], "indices must be i32[{}], not {}", in.shape[0],
-              to_string(indices));
+  GLIM_EXPECT(indices.dtype == DType::kI32 && indices.shape.rank == 1 && indices.shape[0] == in.shape[0], "indices must be i32[{}], not {}",
+              in.shape[0], to_string(indices));
   const int64_t dims[] = {num_rows, in.shape[1]};
   GLIM_ASSIGN(const Shape shape, make_shape(dims));
   return Types{{in.dtype, shape}};

@@ -31,9 +31,7 @@ void cpu(const KernelArgs& k) {
   });
 }
 
-std::vector<OpCase> cases() {
-  return {{"matrix", {{{4, 6}}}, {}}, {"vector", {{{9}}}, {}}, {"many tasks", {{{260, 131}}}, {}}};
-}
+std::vector<OpCase> cases() { return {{"matrix", {{{4, 6}}}, {}}, {"vector", {{{9}}}, {}}, {"many tasks", {{{260, 131}}}, {}}}; }
 
 constexpr OperandSpec kVjpOperands[] = {{"out"}, {"ct"}};
 constexpr std::string_view kVjpOutputs[] = {"ct_in"};
@@ -63,9 +61,7 @@ void vjp_cpu(const KernelArgs& k) {
 
 AliasFact vjp_alias(const InferArgs&, uint16_t) { return {AliasKind::kInPlace, 1}; }
 
-std::vector<OpCase> vjp_cases() {
-  return {{"matrix", {{{4, 6}}, {{4, 6}}}, {}}, {"many tasks", {{{130, 257}}, {{130, 257}}}, {}}};
-}
+std::vector<OpCase> vjp_cases() { return {{"matrix", {{{4, 6}}, {{4, 6}}}, {}}, {"many tasks", {{{130, 257}}, {{130, 257}}}, {}}}; }
 
 }  // namespace
 

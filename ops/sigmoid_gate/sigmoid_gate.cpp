@@ -24,7 +24,9 @@ std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   return {g.output(node, 0), g.output(node, 1)};
 }
 
-std::vector<ValueId> decompose(Graph& g, std::span<const ValueId> in, std::span<const uint32_t>) { return {mul(g, in[0], sigmoid(g, in[1]))}; }
+std::vector<ValueId> decompose(Graph& g, std::span<const ValueId> in, std::span<const uint32_t>) {
+  return {mul(g, in[0], sigmoid(g, in[1]))};
+}
 
 // mul(x, sigmoid(g)), whichever side the sigmoid is on.
 std::optional<FusionMatch> match(const FuseArgs& a) {

@@ -8,7 +8,8 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"in"}};
 constexpr std::string_view kOutputs[] = {"out"};
-constexpr AttrSpec kAttrs[] = {required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")), required(integer_attr("begin", 0, "first row or column")),
+constexpr AttrSpec kAttrs[] = {required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")),
+                               required(integer_attr("begin", 0, "first row or column")),
                                required(integer_attr("length", 0, "number of rows or columns"))};
 
 Result<Types> infer(const InferArgs& a) {
@@ -17,8 +18,8 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_EXPECT(out.shape.rank == 1 || out.shape.rank == 2, "operand must have rank 1 or 2, not {}", out.shape.rank);
   GLIM_EXPECT(axis >= 0 && axis < out.shape.rank, "axis {} is outside a rank of {}", axis, out.shape.rank);
   int64_t& extent = out.shape.dims[static_cast<size_t>(axis)];
-  GLIM_EXPECT(begin >= 0 && length >= 0 && begin <= extent && length <= extent - begin, "{} elements from {} on are not inside the {} of axis {}", length,
-              begin, extent, axis);
+  GLIM_EXPECT(begin >= 0 && length >= 0 && begin <= extent && length <= extent - begin,
+              "{} elements from {} on are not inside the {} of axis {}", length, begin, extent, axis);
   extent = length;
   return Types{out};
 }
@@ -43,7 +44,9 @@ void cpu(const KernelArgs& k) {
 AliasFact alias(const InferArgs&, uint16_t) { return {AliasKind::kView, 0}; }
 
 std::vector<OpCase> cases() {
-  return {{"columns", {{{4, 9}}}, to_words(SliceAttrs{1, 3, 4})}, {"rows", {{{5, 3}}}, to_words(SliceAttrs{0, 1, 3})}, {"vector", {{{6}}}, to_words(SliceAttrs{0, 2, 4})}};
+  return {{"columns", {{{4, 9}}}, to_words(SliceAttrs{1, 3, 4})},
+          {"rows", {{{5, 3}}}, to_words(SliceAttrs{0, 1, 3})},
+          {"vector", {{{6}}}, to_words(SliceAttrs{0, 2, 4})}};
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ Result<Types> infer(const InferArgs& a) {
     TensorType part = in;
     part.shape.dims[static_cast<size_t>(axis)] = size;
     parts.push_back(part);
+    GLIM_EXPECT(size <= in.shape[static_cast<int>(axis)] - total, "the parts add up to more than the {} of axis {}", in.shape[static_cast<int>(axis)], axis);
     total += size;
   }
   GLIM_EXPECT(!parts.empty() && total == in.shape[static_cast<int>(axis)], "the parts add up to {}, not to the {} of axis {}", total,

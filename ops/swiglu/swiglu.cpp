@@ -24,7 +24,9 @@ std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   return {g.output(node, 0), g.output(node, 1)};
 }
 
-std::vector<ValueId> decompose(Graph& g, std::span<const ValueId> in, std::span<const uint32_t>) { return {mul(g, mul(g, in[0], sigmoid(g, in[0])), in[1])}; }
+std::vector<ValueId> decompose(Graph& g, std::span<const ValueId> in, std::span<const uint32_t>) {
+  return {mul(g, mul(g, in[0], sigmoid(g, in[0])), in[1])};
+}
 
 // mul(silu(g), u) with silu(g) = sigmoid_gate(g, g), which is what mul(g, sigmoid(g)) has become by then; either side.
 std::optional<FusionMatch> match(const FuseArgs& a) {

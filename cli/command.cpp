@@ -1,0 +1,56 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include "engine/suggest.h"
+
+namespace glim::cli {
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("model", options.model, "a TOML file, a Hugging Face folder or its config.json, or a shipped model such as muse_glimmer_tiny")
+      ->required()
+      ->type_name("MODEL");
+  command.add_option("--set", options.set, "set a dim, constant or flag of the model, for example --set num_layers=2")->type_name("NAME=VALUE")->take_all();
+}
+
+void add_run_options(CLI::App& command, ModelOptions& options) {
+  add_model_options(command, options);
+  command.add_option("--weights", options.weights, "a .safetensors file or an HF folder")->type_name("PATH");
+  command.add_option("--dtype", options.dtype, "f32, f64 or bf16 (f32 arithmetic)")->capture_default_str();
+  command.add_option("--backend", options.backend, "cpu or cuda")->capture_default_str();
+  command.add_option("--threads", options.threads, "threads (default: every core, or GLIM_NUM_THREADS)");
+}
+
+Result<DType> real_dtype(const ModelOptions& options) {
+  const std::optional<DType> dtype = parse_dtype(options.dtype);
+  if (!dtype || !is_float(*dtype)) return invalid_argument(fmt::format("--dtype is f32, f64 or bf16, not '{}'", options.dtype));
+  return *dtype;
+}
+
+Status check_backend(const ModelOptions& options) {
+  if (options.backend == "cpu") return ok();
+  constexpr std::string_view kBackends[] = {"cpu", "cuda"};
+  if (options.backend != "cuda") return invalid_argument(fmt::format("--backend is cpu or cuda, not '{}'{}", options.backend, did_you_mean(options.backend, kBackends)));
+  return invalid_argument("--backend cuda: models do not run on the GPU in this version; use --backend cpu");
+}
+
+std::string with_commas(int64_t number) {
+  std::string digits = std::to_string(number), text;
+  for (size_t k = 0; k < digits.size(); ++k) {
+    if (k > 0 && (digits.size() - k) % 3 == 0 && digits[k - 1] != '-') text += ',';
+    text += digits[k];
+  }
+  return text;
+}
+
+std::string in_bytes(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace glim::cli

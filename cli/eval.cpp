@@ -1,0 +1,71 @@
+// glim eval: loss and token accuracy of a model over bytes on text files.
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+
+#include "cli/command.h"
+#include "ops/builtin_ops.h"
+#include "runtime/text_data.h"
+#include "runtime/weights.h"
+
+namespace glim::cli {
+namespace {
+
+struct EvalOptions : ModelOptions {
+  std::vector<std::string> text;
+  int64_t tokens = 512, max_rows = 0;
+};
+
+Status evaluate(const EvalOptions& options) {
+  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const DType dtype, real_dtype(options));
+  GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, options.weights));
+  if (!source.checkpoint) return invalid_argument("there are no weights: name a folder that holds some, or give --weights");
+  GLIM_ASSIGN(const TextData data, TextData::load(options.text, {options.tokens, 0, 1, 0}));
+  CompileOptions compile_options;
+  compile_options.real = dtype;
+  compile_options.runtime_dims = {{"T", options.tokens}, {"G", data.max_segments()}};
+  compile_options.optional_inputs = {"denominator"};
+  GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
+  GLIM_TRY(load_weights(model, *source.checkpoint, source.spec.hf.ignore_tensors));
+  GLIM_TRY(model.set_scalar("denominator", 1.0));  // losses come out as sums
+  const int64_t rows = options.max_rows > 0 ? std::min(options.max_rows, data.num_rows()) : data.num_rows();
+  double loss = 0;
+  int64_t num_correct = 0, num_valid = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const TextBatch batch = data.batch(row);
+    GLIM_TRY(model.set_input("tokens", batch.tokens));
+    GLIM_TRY(model.set_input("positions", batch.positions));
+    GLIM_TRY(model.set_input("targets", batch.targets));
+    GLIM_TRY(model.set_input("segments", batch.segments));
+    GLIM_TRY(model.run(ProgramKind::kForward));
+    loss += model.scalar(ProgramKind::kForward, "loss");
+    num_correct += static_cast<int64_t>(model.scalar(ProgramKind::kForward, "num_correct"));
+    num_valid += static_cast<int64_t>(model.scalar(ProgramKind::kForward, "num_valid"));
+  }
+  const auto valid = static_cast<double>(std::max<int64_t>(1, num_valid));
+  const nlohmann::ordered_json report{{"loss", loss / valid}, {"token_accuracy", static_cast<double>(num_correct) / valid}, {"num_correct", num_correct}, {"num_valid", num_valid}, {"rows", rows}};
+  if (options.json) {
+    std::printf("%s\n", report.dump().c_str());
+  } else {
+    std::printf("loss %.6f  token accuracy %.2f %%  (%s of %s tokens)\n", loss / valid, 100 * static_cast<double>(num_correct) / valid, with_commas(num_correct).c_str(), with_commas(num_valid).c_str());
+  }
+  return ok();
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Body& body) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand("eval", "loss and token accuracy on text");
+  add_run_options(*command, *options);
+  command->add_option("--text", options->text, "files, or folders of .txt files")->required()->type_name("PATH");
+  command->add_option("--tokens", options->tokens, "tokens per row")->capture_default_str()->check(CLI::Range(2, 1 << 30));
+  command->add_option("--max-rows", options->max_rows, "look at this many rows only")->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->footer("Example: glim eval trained/ --text held_out.txt");
+  command->callback([options, &body] { body = [options] { return evaluate(*options); }; });
+}
+
+}  // namespace glim::cli

@@ -1,0 +1,188 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include <cmath>
+
+#include "ops/column_sums.h"
+#include "ops/vector_math.h"
+
+namespace glim::ops {
+namespace {
+
+constexpr OperandSpec kOperands[] = {{"in"}, {"weight", true}};
+constexpr std::string_view kOutputs[] = {"out"};
+constexpr AttrSpec kAttrs[] = {required(real_attr("eps", 0, "added to the mean square, > 0")),
+                               real_attr("weight_offset", 0, "added to the weight: 1 for a centered norm"),
+                               integer_attr("group", 0, "columns that are normalised together; 0 = the whole row")};
+
+Result<Types> infer(const InferArgs& a) {
+  const TensorType &in = *a.in[0], *weight = a.in[1];
+  const auto [eps, weight_offset, group] = a.attrs<RmsNormAttrs>();
+  GLIM_EXPECT(is_float(in.dtype) && in.shape.rank == 2, "in must be a floating-point [T, W], not {}", to_string(in));
+  GLIM_EXPECT(eps > 0 && std::isfinite(eps), "eps must be positive, not {}", eps);
+  GLIM_EXPECT(std::isfinite(weight_offset), "weight_offset must be finite, not {}", weight_offset);
+  GLIM_EXPECT(group >= 0 && (group == 0 || in.shape[1] % group == 0), "group {} does not divide a width of {}", group, in.shape[1]);
+  const TensorType expected{in.dtype, Shape{group > 0 ? group : in.shape[1]}};
+  GLIM_EXPECT(weight == nullptr || *weight == expected, "weight must be {}, not {}", to_string(expected), to_string(*weight));
+  return Types{in};
+}
+
+// y = x r w', r = (mean(x^2) + eps)^-1/2, w' = offset + w;  with g = ct w': ct_x = r (g - x r mean(g x r)), ct_w = sum of ct x r
+std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
+  const NodeId node = emit(g, "rms_norm_vjp", {a.in[0], a.in[1], a.cotangents[0]}, a.attrs<RmsNormAttrs>());
+  return {g.output(node), a.in[1].valid() ? g.output(node, 1) : ValueId{}};
+}
+
+// 1 / sqrt(mean(x^2) + eps) over n elements.
+template <class T, class A = cpu::Accumulate<T>>
+A reciprocal_rms(const T* x, int64_t n, double eps) {
+  const double sum = cpu::lane_sum<A>(n, [x](int64_t i) {
+    const A value = static_cast<A>(x[i]);
+    return value * value;
+  });
+  return static_cast<A>(1.0 / std::sqrt(sum / static_cast<double>(n) + eps));
+}
+
+void cpu(const KernelArgs& k) {
+  cpu::dispatch_float(k.out[0].type.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    using A = cpu::Accumulate<T>;
+    const RmsNormAttrs attrs = k.attrs<RmsNormAttrs>();
+    const A offset = static_cast<A>(attrs.weight_offset);
+    const int64_t width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
+    const T* weight = k.in[1].as<T>();
+    cpu::for_row_ranges(k.context, k.out[0].type.shape[0], width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t first = 0; first < width; first += n) {
+          const T* x = k.in[0].row<T>(row) + first;
+          T* out = k.out[0].row<T>(row) + first;
+          const A r = reciprocal_rms(x, n, attrs.eps);
+          if (weight == nullptr) {
+            GLIM_ELEMENTWISE
+            for (int64_t i = 0; i < n; ++i) out[i] = T(static_cast<A>(x[i]) * r);
+          } else {
+            GLIM_ELEMENTWISE
+            for (int64_t i = 0; i < n; ++i) out[i] = T(static_cast<A>(x[i]) * r * (offset + static_cast<A>(weight[i])));
+          }
+        }
+      }
+    });
+  });
+}
+
+constexpr double kEps = 1e-5;
+
+std::vector<OpCase> cases() {
+  return {{"scaleless", {{{4, 6}}, {{}, Fill::kAbsent}}, to_words(RmsNormAttrs{kEps, 0, 0})},
+          {"scaled", {{{4, 6}}, {{6}}}, to_words(RmsNormAttrs{kEps, 0, 0})},
+          {"centered", {{{4, 6}}, {{6}}}, to_words(RmsNormAttrs{1e-8, 1, 0})},
+          {"per head", {{{3, 12}}, {{}, Fill::kAbsent}}, to_words(RmsNormAttrs{kEps, 0, 4})},
+          {"per head, scaled", {{{3, 12}}, {{4}}}, to_words(RmsNormAttrs{kEps, 1, 4})},
+          {"many tasks", {{{300, 160}}, {{160}}}, to_words(RmsNormAttrs{kEps, 1, 0})}};
+}
+
+constexpr OperandSpec kVjpOperands[] = {{"in"}, {"weight", true}, {"ct"}};
+constexpr std::string_view kVjpOutputs[] = {"ct_in", "ct_weight"};
+
+Result<Types> vjp_infer(const InferArgs& a) {
+  GLIM_ASSIGN(Types types, infer(a));
+  GLIM_EXPECT(*a.in[2] == types[0], "ct must be {}, not {}", to_string(types[0]), to_string(*a.in[2]));
+  if (a.in[1] != nullptr) types.push_back(*a.in[1]);
+  return types;
+}
+
+// sums (the weight's cotangent so far) is null without a weight.
+template <class T, class A = cpu::Accumulate<T>>
+void vjp_group(const T* x, const T* weight, const T* ct, int64_t n, double eps, A offset, T* ct_x, double* sums) {
+  const A r = reciprocal_rms(x, n, eps);
+  const auto weighted = [=](int64_t i) {
+    return weight == nullptr ? static_cast<A>(ct[i]) : static_cast<A>(ct[i]) * (offset + static_cast<A>(weight[i]));
+  };
+  const double dot = cpu::lane_sum<A>(n, [&](int64_t i) { return weighted(i) * (static_cast<A>(x[i]) * r); });
+  const A mean = static_cast<A>(dot / static_cast<double>(n));
+  if (sums != nullptr) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(static_cast<A>(ct[i]) * (static_cast<A>(x[i]) * r));
+  }
+  if (weight == nullptr) {
+    GLIM_ELEMENTWISE
+    for (int64_t i = 0; i < n; ++i) ct_x[i] = T(r * (static_cast<A>(ct[i]) - static_cast<A>(x[i]) * r * mean));
+  } else {
+    GLIM_ELEMENTWISE
+    for (int64_t i = 0; i < n; ++i)
+      ct_x[i] = T(r * (static_cast<A>(ct[i]) * (offset + static_cast<A>(weight[i])) - static_cast<A>(x[i]) * r * mean));
+  }
+}
+
+void vjp_cpu(const KernelArgs& k) {
+  cpu::dispatch_float(k.out[0].type.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const RmsNormAttrs attrs = k.attrs<RmsNormAttrs>();
+    const auto offset = static_cast<cpu::Accumulate<T>>(attrs.weight_offset);
+    const int64_t num_rows = k.out[0].type.shape[0], width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
+    const T* weight = k.in[1].as<T>();
+    const auto row_vjp = [&](int64_t row, double* sums) {
+      for (int64_t first = 0; first < width; first += n) {
+        vjp_group(k.in[0].row<T>(row) + first, weight, k.in[2].row<T>(row) + first, n, attrs.eps, offset, k.out[0].row<T>(row) + first,
+                  sums);
+      }
+    };
+    if (weight != nullptr) {
+      cpu::column_sums(k.context, num_rows, n, reinterpret_cast<double*>(k.workspace.data()), k.out[1].as<T>(), row_vjp);
+    } else {
+      cpu::for_row_ranges(k.context, num_rows, width, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) row_vjp(row, nullptr);
+      });
+    }
+  });
+}
+
+Cost vjp_cost(const CostArgs& a) {
+  Cost cost = per_element<12>(a);
+  if (a.in[1] != nullptr) cost.workspace_bytes = cpu::column_sums_bytes(a.in[0]->shape[0], a.in[1]->shape[0]);
+  return cost;
+}
+
+// ct_in may overwrite ct.
+AliasFact vjp_alias(const InferArgs&, uint16_t output) { return output == 0 ? AliasFact{AliasKind::kInPlace, 2} : AliasFact{}; }
+
+std::vector<OpCase> vjp_cases() {
+  return {{"scaleless", {{{4, 6}}, {{}, Fill::kAbsent}, {{4, 6}}}, to_words(RmsNormAttrs{kEps, 0, 0})},
+          {"centered", {{{4, 6}}, {{6}}, {{4, 6}}}, to_words(RmsNormAttrs{kEps, 1, 0})},
+          {"per head", {{{3, 12}}, {{4}}, {{3, 12}}}, to_words(RmsNormAttrs{kEps, 0, 4})},
+          {"many tasks", {{{300, 160}}, {{160}}, {{300, 160}}}, to_words(RmsNormAttrs{kEps, 1, 0})}};
+}
+
+}  // namespace
+
+extern const OpDef kRmsNorm, kRmsNormVjp;
+constexpr OpDef kRmsNorm{.name = "rms_norm",
+                         .summary = "in / sqrt(mean(in^2) + eps) * (weight_offset + weight)",
+                         .operands = kOperands,
+                         .outputs = kOutputs,
+                         .attrs = kAttrs,
+                         .diff = Diff::kHasVjp,
+                         .infer = infer,
+                         .vjp = vjp,
+                         .cpu = cpu,
+                         .cost = per_element<5>,
+                         .memory = {over_first},
+                         .precision = Precision::kFollows,
+                         .shard = Shard::kRows,
+                         .cases = cases};
+static_assert(complete(kRmsNorm));
+
+constexpr OpDef kRmsNormVjp{.name = "rms_norm_vjp",
+                            .summary = "cotangents of in and weight in rms_norm",
+                            .operands = kVjpOperands,
+                            .outputs = kVjpOutputs,
+                            .attrs = kAttrs,
+                            .diff = Diff::kNoVjp,
+                            .infer = vjp_infer,
+                            .cpu = vjp_cpu,
+                            .cost = vjp_cost,
+                            .memory = {vjp_alias},
+                            .precision = Precision::kFollows,
+                            .shard = Shard::kRows,
+                            .cases = vjp_cases};
+static_assert(complete(kRmsNormVjp));
+
+}  // namespace glim::ops

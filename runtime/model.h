@@ -1,0 +1,58 @@
+#pragma once
+// A compiled model with memory: set inputs, run programs, read outputs and state.
+#include <cstdint>
+#include <string>
+
+#include "runtime/compile.h"
+#include "runtime/cpu_executor.h"
+
+namespace glim {
+
+// A tensor on the host, contiguous.
+struct HostTensor {
+  TensorType type;
+  std::vector<std::byte> bytes;
+  // Element i as a double (floats and integers alike).
+  [[nodiscard]] double at(int64_t i) const;
+};
+
+class Model {
+ public:
+  // Allocates every arena. Parameters are zero until initialise() or set_state().
+  static Result<Model> create(CompiledModel compiled, int num_threads = 0);
+
+  [[nodiscard]] const CompiledModel& compiled() const { return *compiled_; }
+  [[nodiscard]] CpuExecutor& executor() { return *executor_; }
+  [[nodiscard]] const Executable* executable(ProgramKind kind) const;  // nullptr: the model was compiled without it
+
+  // Draws parameters as the model file says: a pure function of (seed, parameter name), whatever the number of threads. Also
+  // sets master weights to the parameters, and moments and step count to zero.
+  void initialise(uint64_t seed);
+  // Call after parameters were set from outside: master weights follow them, moments and step count start at zero.
+  void reset_optimizer();
+
+  // An i32 input. Checks count, range and order as the model file says; the error names the input and the first bad position.
+  Status set_input(std::string_view name, std::span<const int32_t> values);
+  // A float input of one element (learning_rate, denominator).
+  Status set_scalar(std::string_view name, double value);
+  // Computes the derived inputs from what was given, and sets all of them.
+  Status set_inputs(std::map<std::string, std::vector<int32_t>, std::less<>> values);
+
+  Status run(ProgramKind kind);
+  // Reads an output of the program, or a state of the model. Outputs are valid until another program runs.
+  [[nodiscard]] Result<HostTensor> output(ProgramKind kind, std::string_view name) const;
+  [[nodiscard]] double scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
+  [[nodiscard]] Result<HostTensor> state(std::string_view name) const;
+  Status set_state(std::string_view name, std::span<const std::byte> bytes);
+  // The bytes of a state in its arena; empty when there is no such state.
+  [[nodiscard]] std::span<std::byte> state_bytes(std::string_view name) const;
+
+ private:
+  Model() = default;
+  std::unique_ptr<CompiledModel> compiled_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<CpuExecutor> executor_;
+  std::vector<Executable> executables_;
+};
+
+}  // namespace glim

@@ -1,0 +1,28 @@
+#pragma once
+// What a user names as MODEL: a TOML file, a Hugging Face folder or its config.json, or the name of a model that ships with glim.
+#include <optional>
+#include <span>
+#include <string>
+
+#include "models/spec.h"
+#include "runtime/hf_folder.h"
+
+namespace glim {
+
+struct ModelSource {
+  ModelSpec spec;
+  std::optional<HfFolder> checkpoint;  // the folder's weights, when MODEL is a folder that has some
+  std::string config_json;             // path of the config.json that filled the spec; "" for a TOML file
+};
+
+// Folder of the model files that ship with glim: $GLIM_MODELS, or where they were installed.
+[[nodiscard]] std::string models_folder();
+
+// `settings` are "name=value": dims, constants or flags of the file that are set from outside. `weights` is a folder or a .safetensors file that
+// overrides the checkpoint of MODEL; "" = none. A head that the checkpoint holds is used even where the configuration ties it.
+Result<ModelSource> open_model(const std::string& path, std::span<const std::string> settings, const std::string& weights);
+
+// Sets one name of the spec. The error names the closest known name.
+Status set_value(ModelSpec& spec, const std::string& setting);
+
+}  // namespace glim
