@@ -28,7 +28,7 @@ struct Schedule {
   [[nodiscard]] std::span<const uint32_t> waits_of(const ScheduleStep& step) const { return {waits.data() + step.first_wait, step.num_waits}; }
 };
 
-// Tape order, moved only as far as the states need. Nodes with Role::kCollective run on the communication stream.
+// Tape order, with two exceptions: states need their writers late, and what serves only states and outputs runs as soon as it can. Nodes with Role::kCollective run on the communication stream.
 [[nodiscard]] Schedule make_schedule(const Graph& graph);
 
 }  // namespace glim

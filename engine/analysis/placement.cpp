@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/analysis/aliases.h"
 #include "engine/leaf_layout.h"
 
 namespace glim {
@@ -21,7 +22,7 @@ class Placer {
  public:
   Placer(const Graph& graph, const Schedule& schedule, const std::set<uint32_t>& forbidden_updates, const std::set<uint32_t>& forbidden_assemblies)
       : graph_(graph), schedule_(schedule), forbidden_updates_(forbidden_updates), forbidden_assemblies_(forbidden_assemblies),
-        lifetimes_(find_lifetimes(graph, schedule)), content_(graph.num_values()), members_(graph.num_values()), stride_(graph.num_values()),
+        aliases_(find_aliases(graph)), lifetimes_(find_lifetimes(graph, schedule)), content_(graph.num_values()), members_(graph.num_values()), stride_(graph.num_values()),
         is_leaf_buffer_(graph.num_values(), false) {
     placements_.values.resize(graph.num_values());
     placements_.node_runs.assign(graph.num_nodes(), true);
@@ -37,8 +38,8 @@ class Placer {
   Placements run() {
     for (const ScheduleStep& step : schedule_.steps) place_views(step.node);
     for (uint32_t k = 0; k < graph_.updates().size(); ++k) place_update(k);
-    for (const ScheduleStep& step : schedule_.steps) place_required(step.node);
     for (const ScheduleStep& step : schedule_.steps) place_assembly(step.node);
+    for (const ScheduleStep& step : schedule_.steps) place_required(step.node);
     for (const ScheduleStep& step : schedule_.steps) place_in_place(step.node);
     collect();
     return std::move(placements_);
@@ -46,10 +47,9 @@ class Placer {
 
  private:
   [[nodiscard]] uint32_t buffer_of(ValueId v) const { return placements_.values[v.index].buffer; }
-  [[nodiscard]] AliasFact fact(ValueId v) const { return graph_.alias(graph_.producer(v), static_cast<uint16_t>(graph_.output_number(v))); }
   // Whether `out` is written over `in` by the node that reads `in` for the last time.
   [[nodiscard]] bool works_in_place(ValueId in, ValueId out) const {
-    const AliasFact alias = fact(out);
+    const AliasFact alias = aliases_[out.index];
     return (alias.kind == AliasKind::kInPlace || alias.kind == AliasKind::kMust) && graph_.inputs(graph_.producer(out))[alias.operand] == in;
   }
   [[nodiscard]] uint32_t content(uint32_t v) const {
@@ -111,7 +111,7 @@ class Placer {
   void place_views(NodeId n) {
     bool all = true;
     for (uint16_t k = 0; k < graph_.node(n).num_outputs; ++k) {
-      const AliasFact alias = graph_.alias(n, k);
+      const AliasFact alias = aliases_[graph_.output(n, k).index];
       if (alias.kind != AliasKind::kView) return;
       const ValueId in = graph_.inputs(n)[alias.operand], out = graph_.output(n, k);
       const Region at = graph_.region(n, k);
@@ -134,7 +134,7 @@ class Placer {
 
   void place_required(NodeId n) {
     for (uint16_t k = 0; k < graph_.node(n).num_outputs; ++k) {
-      const AliasFact alias = graph_.alias(n, k);
+      const AliasFact alias = aliases_[graph_.output(n, k).index];
       if (alias.kind != AliasKind::kMust) continue;
       const ValueId in = graph_.inputs(n)[alias.operand], out = graph_.output(n, k);
       if (may_overwrite(in, out) && join(in, out, 0, 0)) continue;
@@ -143,7 +143,7 @@ class Placer {
   }
 
   void place_assembly(NodeId n) {
-    if (graph_.node(n).num_outputs != 1 || graph_.alias(n, 0).kind != AliasKind::kAssemble) return;
+    if (aliases_[graph_.output(n).index].kind != AliasKind::kAssemble) return;
     const ValueId out = graph_.output(n);
     const std::span<const ValueId> in = graph_.inputs(n);
     size_t num_leaves = 0;
@@ -171,7 +171,7 @@ class Placer {
 
   void place_in_place(NodeId n) {
     for (uint16_t k = 0; k < graph_.node(n).num_outputs; ++k) {
-      const AliasFact alias = graph_.alias(n, k);
+      const AliasFact alias = aliases_[graph_.output(n, k).index];
       if (alias.kind != AliasKind::kInPlace) continue;
       const ValueId in = graph_.inputs(n)[alias.operand], out = graph_.output(n, k);
       if (!in.valid() || graph_.type(in) != graph_.type(out) || !may_overwrite(in, out)) continue;
@@ -219,6 +219,7 @@ class Placer {
   const Schedule& schedule_;
   const std::set<uint32_t>& forbidden_updates_;
   const std::set<uint32_t>& forbidden_assemblies_;
+  std::vector<AliasFact> aliases_;
   std::vector<Lifetime> lifetimes_;
   std::vector<uint32_t> content_;  // union of values that are the same data at different extents
   std::vector<std::vector<ValueId>> members_;
@@ -251,6 +252,7 @@ bool leaves_tile(const Graph& graph, const Placements& placements, const Buffer&
 
 Placements place_values(const Graph& graph, const Schedule& schedule, const LeafLayout* layout) {
   std::set<uint32_t> forbidden_updates, forbidden_assemblies;
+  const std::vector<AliasFact> aliases = find_aliases(graph);
   for (;;) {
     Placements placements = Placer(graph, schedule, forbidden_updates, forbidden_assemblies).run();
     std::vector<bool> is_bad(placements.buffers.size(), false);
@@ -269,9 +271,8 @@ Placements place_values(const Graph& graph, const Schedule& schedule, const Leaf
       if (is_bad[b] && placements.values[update.next.index].buffer == b) forbidden_updates.insert(k);
     }
     for (uint32_t n = 0; n < graph.num_nodes(); ++n) {
-      if (!graph.is_leaf(NodeId{n}) && graph.alias({n}, 0).kind == AliasKind::kAssemble && is_bad[placements.values[graph.output({n}).index].buffer]) {
-        forbidden_assemblies.insert(n);
-      }
+      const ValueId v = graph.output({n});
+      if (aliases[v.index].kind == AliasKind::kAssemble && is_bad[placements.values[v.index].buffer]) forbidden_assemblies.insert(n);
     }
     GLIM_CHECK(forbidden_updates.size() + forbidden_assemblies.size() > before, "a buffer of leaves cannot be taken apart");
   }
