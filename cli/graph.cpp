@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "engine/dot.h"
+#include "engine/passes/pass_list.h"
 #include "engine/print.h"
 #include "engine/suggest.h"
 #include "ops/builtin_ops.h"
@@ -19,7 +20,7 @@ struct GraphOptions : ModelOptions {
   std::string stop_after, format = "text", program = "first", output;
   std::vector<std::string> outputs, disabled;
   int64_t tokens = 512, segments = 1, rows = 1;
-  bool origins = false;
+  bool origins = false, passes = false;
 };
 
 // Graphviz draws; it is a program of its own, so that nothing links against it.
@@ -36,7 +37,18 @@ Result<std::string> draw_svg(const std::string& dot) {
   return svg;
 }
 
+void list_passes() {
+  for (const auto& [when, passes] : {std::pair{"before autodiff", forward_passes()}, std::pair{"after autodiff", joint_passes()}}) {
+    std::printf("%s\n", when);
+    for (const Pass& pass : passes) std::printf("  %-20s %s\n", std::string(pass.name).c_str(), std::string(pass.why_here).c_str());
+  }
+}
+
 Status show(const GraphOptions& options) {
+  if (options.passes) {
+    list_passes();
+    return ok();
+  }
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, ""));
   const std::optional<ProgramKind> kind = parse_program_kind(options.program);
@@ -77,6 +89,7 @@ void add_graph(CLI::App& app, Body& body) {
   command->add_option("--tokens", options->tokens, "T")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   command->add_option("--segments", options->segments, "G")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   command->add_option("--dtype", options->dtype, "f32, f64 or bf16")->capture_default_str();
+  command->add_flag("--passes", options->passes, "list the passes, and why each stands where it does");
   command->add_flag("--origins", options->origins, "say where each node comes from");
   command->add_option("-o,--output", options->output, "write to a file")->type_name("FILE");
   command->footer("Example: glim graph muse_glimmer_tiny --stop-after fuse_forward\nExample: glim graph muse_glimmer_tiny --set num_layers=1 --format svg -o graph.svg");

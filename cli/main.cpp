@@ -4,15 +4,34 @@
 #include <new>
 
 #include "cli/command.h"
+#include "engine/suggest.h"
 
 namespace {
+
+// What is wrong with the arguments, with the closest command or option for each one that is unknown.
+std::string explain(const CLI::App* app, const CLI::Error& error) {
+  std::string text = std::string("glim: ") + error.what();
+  const std::vector<CLI::App*> chosen = app->get_subcommands();
+  std::vector<std::string> known;
+  if (chosen.empty()) {
+    for (const CLI::App* command : app->get_subcommands({})) known.push_back(command->get_name());
+  } else {
+    for (const CLI::Option* option : chosen[0]->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  for (const std::string& word : app->remaining(/*recurse=*/true)) {
+    if (word.starts_with("-") != chosen.empty()) text += glim::did_you_mean(word, known);
+  }
+  return text + "\nRun glim --help, or glim COMMAND --help.\n";
+}
 
 int run(int argc, char** argv) {
   using namespace glim;
   CLI::App app{"glim defines, trains and runs models as compute graphs", "glim"};
   app.require_subcommand(1);
   app.set_version_flag("--version", GLIM_VERSION);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) { return std::string("glim: ") + error.what() + "\nRun glim --help, or glim COMMAND --help.\n"; });
+  app.failure_message(explain);
   cli::Body body;
   cli::add_run(app, body);
   cli::add_train(app, body);

@@ -29,17 +29,18 @@ void print_text(const TrainingPlan& plan, const PlanArguments& arguments) {
   row("backward", plan.backward_flops, plan.backward_bytes);
   row("both", plan.forward_flops + plan.backward_flops, plan.forward_bytes + plan.backward_bytes);
   row("update", plan.update_flops, plan.update_bytes);
-  std::printf("\nbytes per arena, by rematerialisation policy\n%-14s", "");
+  std::printf("\nbytes per arena, by rematerialisation policy\n%-15s", "");
   for (const PolicyPlan& policy : plan.policies) std::printf(" %14s", std::string(to_string(policy.policy)).c_str());
   for (size_t a = 0; a < kNumArenas; ++a) {
-    std::printf("\n%-14s", std::string(to_string(static_cast<Arena>(a))).c_str());
+    std::printf("\n%-15s", std::string(to_string(static_cast<Arena>(a))).c_str());
     for (const PolicyPlan& policy : plan.policies) std::printf(" %14s", in_bytes(static_cast<double>(policy.arena_bytes[a])).c_str());
   }
   const auto line = [&](const char* name, auto text_of) {
-    std::printf("\n%-14s", name);
+    std::printf("\n%-15s", name);
     for (const PolicyPlan& policy : plan.policies) std::printf(" %14s", text_of(policy).c_str());
   };
   line("total", [](const PolicyPlan& p) { return in_bytes(static_cast<double>(p.total_bytes)); });
+  line("  alive at once", [](const PolicyPlan& p) { return in_bytes(static_cast<double>(p.live_bytes_peak)); });
   line("saved primals", [](const PolicyPlan& p) { return in_bytes(p.saved_bytes); });
   line("recomputed", [](const PolicyPlan& p) { return fmt::format("{:.2f} TFLOP", p.recompute_flops / 1e12); });
   line("  taking", [](const PolicyPlan& p) { return fmt::format("{:.1f} ms", p.recompute_seconds * 1e3); });
@@ -53,7 +54,7 @@ void print_json(const TrainingPlan& plan) {
                                 {"backward_bytes", plan.backward_bytes}, {"update_bytes", plan.update_bytes},
                                 {"compile_seconds", plan.compile_seconds}, {"num_nodes", plan.num_nodes}, {"graph_bytes", plan.graph_bytes}};
   for (const PolicyPlan& policy : plan.policies) {
-    nlohmann::ordered_json entry{{"total_bytes", policy.total_bytes}, {"saved_bytes", policy.saved_bytes}, {"recompute_flops", policy.recompute_flops}, {"recompute_seconds", policy.recompute_seconds}};
+    nlohmann::ordered_json entry{{"total_bytes", policy.total_bytes}, {"live_bytes_peak", policy.live_bytes_peak}, {"saved_bytes", policy.saved_bytes}, {"recompute_flops", policy.recompute_flops}, {"recompute_seconds", policy.recompute_seconds}};
     for (size_t a = 0; a < kNumArenas; ++a) entry["arenas"][std::string(to_string(static_cast<Arena>(a)))] = policy.arena_bytes[a];
     report["policies"][std::string(to_string(policy.policy))] = std::move(entry);
   }

@@ -50,6 +50,7 @@ if(NOT GLIM_CUDA STREQUAL "OFF")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90a)
   endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime for kernels and executor
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)

@@ -133,6 +133,10 @@ class Builder {
         GLIM_ASSIGN(const int64_t allow, names_.integer(*spec.allow));
         input.allow = allow;
       }
+      for (const Scalar& placeholder : spec.zeroed) {
+        GLIM_ASSIGN(const int64_t value, names_.integer(placeholder));
+        input.zeroed.push_back(value);
+      }
       input.ascending = spec.ascending;
       if (spec.derived) {
         input.derived_from = spec.derived->from.text;

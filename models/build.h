@@ -25,6 +25,7 @@ struct ModelInput {
   TensorType type;
   std::optional<std::pair<int64_t, int64_t>> range;  // of an i32 input: lowest and highest
   std::optional<int64_t> allow;                      // one more value, outside the range
+  std::vector<int64_t> zeroed;                       // placeholders: the program sees 0 in their place
   bool ascending = false;
   std::string derived_from;                          // a function of models/derived.h; "" when the user gives the input
   std::vector<DerivedArgument> arguments;

@@ -140,16 +140,19 @@ class SpecParser {
       input.range = std::array<Scalar, 2>{bounds[0], bounds[1]};
     }
     GLIM_ASSIGN(input.allow, reader.take_scalar("allow"));
+    if (const TomlMember* zeroed = reader.take("zeroed")) {
+      GLIM_ASSIGN(input.zeroed, to_scalars(zeroed->value, "zeroed"));
+    }
     GLIM_ASSIGN(input.ascending, reader.take_flag("ascending", false));
-    if ((input.range || input.allow || input.ascending) && input.dtype != SpecDType::kI32) {
-      return invalid_argument(fmt::format("input '{}': only i32 inputs can have 'range', 'allow' and 'ascending'", member.key), member.where);
+    if ((input.range || input.allow || input.ascending || !input.zeroed.empty()) && input.dtype != SpecDType::kI32) {
+      return invalid_argument(fmt::format("input '{}': only i32 inputs can have 'range', 'allow', 'zeroed' and 'ascending'", member.key), member.where);
     }
     GLIM_ASSIGN(input.optional, reader.take_flag("optional", false));
     if (is_derived) {
       DerivedSpec derived;
       GLIM_ASSIGN(derived.from, reader.need_text("from"));
       for (const TomlMember& argument : member.value.members) {
-        static constexpr std::string_view kOwnKeys[] = {"shape", "dtype", "range", "allow", "ascending", "optional", "from"};
+        static constexpr std::string_view kOwnKeys[] = {"shape", "dtype", "range", "allow", "zeroed", "ascending", "optional", "from"};
         if (std::find(std::begin(kOwnKeys), std::end(kOwnKeys), argument.key) != std::end(kOwnKeys)) continue;
         reader.take(argument.key);
         GLIM_ASSIGN(Scalar value, to_scalar(argument.value, argument.key));

@@ -50,6 +50,7 @@ struct InputSpec {
   SpecDType dtype = SpecDType::kI32;
   std::optional<std::array<Scalar, 2>> range;  // lowest and highest value
   std::optional<Scalar> allow;                 // one more value, outside the range
+  std::vector<Scalar> zeroed;                  // values that stand for something else: the program sees 0
   bool ascending = false;                      // no element is smaller than the one before it
   bool optional = false;                       // there only when it is asked for
   std::optional<DerivedSpec> derived;

@@ -32,6 +32,25 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
+// A row-major matrix on the device, or its transpose: element (i, j) is data[i * row_stride + j], or data[j * row_stride + i].
+struct DeviceMatrix {
+  const void* data = nullptr;
+  int64_t row_stride = 0;  // elements
+  bool transposed = false;
+};
+// c [rows, columns] = alpha * a [rows, depth] * b [depth, columns] + beta * c. With beta = 0, c is not read. Sums are taken, and alpha
+// and beta are used, in the accumulation type of `dtype`. c [rows, columns] is row-major and overlaps neither a nor b.
+struct DeviceProduct {
+  int64_t rows = 0, columns = 0, depth = 0;
+  double alpha = 1, beta = 0;
+  DType dtype = DType::kF32;  // of a and b: f64, f32 or bf16
+  DeviceMatrix a, b;
+  void* c = nullptr;
+  DType c_dtype = DType::kF32;  // `dtype`, or f32 for bf16 operands
+  int64_t c_row_stride = 0;     // elements
+};
+
+// The first two members serve CPU kernels and the last two device kernels; an executor implements its half.
 class KernelContext {
  public:
   virtual ~KernelContext() = default;
@@ -42,6 +61,8 @@ class KernelContext {
   virtual void fail(std::string message) = 0;
   // The stream that a device kernel launches on (cudaStream_t); null on the CPU.
   [[nodiscard]] virtual void* stream() const { return nullptr; }
+  // Enqueues a matrix product on stream(). Same operands, same bits. What goes wrong is an error at the end of the step.
+  virtual void product(const DeviceProduct&) { report_bug(__FILE__, __LINE__, "product", "this executor has no device to multiply on"); }
 };
 
 struct KernelArgs {

@@ -14,8 +14,7 @@ Arenas::~Arenas() {
 }
 
 Arenas& Arenas::operator=(Arenas&& other) noexcept {
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
+  std::swap(static_cast<ArenaBases&>(*this), static_cast<ArenaBases&>(other));
   return *this;
 }
 

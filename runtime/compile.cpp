@@ -45,7 +45,11 @@ Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOp
   const std::string stop_after = driver.stop_after;
   if (stop_after == "build" || stop_after == "autodiff") driver.stop_after.clear();  // stages that are no passes
   GLIM_TRY(check_pass_names(driver));
-  BuildOptions build_options{options.real, options.runtime_dims, options.outputs, options.optional_inputs};
+  BuildOptions build_options{options.real, {}, options.outputs, options.optional_inputs};
+  for (const RuntimeDim& dim : spec.runtime_dims) {
+    const auto value = options.runtime_dims.find(dim.name.text);
+    if (value != options.runtime_dims.end()) build_options.runtime_dims.insert(*value);
+  }
   if (build_options.outputs.empty()) build_options.outputs = kTrainingOutputs;
   GLIM_ASSIGN(facts, build(spec, table, build_options));
   Graph graph = std::move(facts.graph);

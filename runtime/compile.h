@@ -21,7 +21,7 @@ enum class ProgramKind : uint8_t {
 
 struct CompileOptions {
   DType real = DType::kF32;                         // parameters and activations
-  std::map<std::string, int64_t> runtime_dims;      // T, G, R
+  std::map<std::string, int64_t> runtime_dims;      // T, G, R; those that the model does not have are not looked at
   std::vector<std::string> outputs;                 // empty: the model's scalar training outputs
   std::vector<std::string> optional_inputs;         // "denominator"
   std::vector<ProgramKind> programs{ProgramKind::kForward};

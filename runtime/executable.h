@@ -20,19 +20,26 @@ struct Program {
 };
 
 struct BoundStep {
-  enum class Kind : uint8_t { kKernel, kCopy };
+  enum class Kind : uint8_t {
+    kKernel,
+    kCopy,    // before the kernel of `node`; without a node: after all other steps, on every stream
+    kEvents,  // nothing to run (a view, say), but events to wait for or to signal
+  };
   Kind kind = Kind::kKernel;
-  NodeId node;                          // kKernel
+  NodeId node;
   const OpDef* def = nullptr;           // kKernel
   uint32_t first_view = 0;              // in Executable::views: inputs, then outputs (kCopy: from, to)
   uint16_t num_inputs = 0, num_outputs = 0;
   std::span<const uint32_t> attr_words{};
+  Stream stream = Stream::kCompute;
+  std::span<const uint32_t> waits{};  // events that the stream waits for before this step
+  uint32_t signal = ~0U;              // event that fires when the step is done; ~0 = none
 };
 
 class Executable {
  public:
-  // `program` and `arenas` must outlive this.
-  Executable(const Program& program, const Arenas& arenas);
+  // `program` and what owns the arenas must outlive this. Nothing is read or written through `arenas`: they may lie on a device.
+  Executable(const Program& program, const ArenaBases& arenas);
 
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] std::span<const BoundStep> steps() const { return steps_; }
@@ -46,13 +53,13 @@ class Executable {
 
  private:
   const Program* program_;
-  const Arenas* arenas_;
+  ArenaBases arenas_;
   std::vector<BoundStep> steps_;
   std::vector<TensorView> views_;
   std::span<std::byte> workspace_;
 };
 
-// Runs every step of a program once, on the calling thread and those of the context.
+// Runs every step of a program once.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -98,7 +98,9 @@ Status Model::set_input(std::string_view name, std::span<const int32_t> values) 
   GLIM_TRY(check_input(*input, values));
   const LeafSlot* slot = compiled_->layout.find(name);
   if (slot == nullptr) return ok();  // no program reads it
-  std::memcpy(arenas_->at(slot->arena, slot->offset), values.data(), values.size_bytes());
+  auto* to = reinterpret_cast<int32_t*>(arenas_->at(slot->arena, slot->offset));
+  std::copy(values.begin(), values.end(), to);
+  for (const int64_t placeholder : input->zeroed) std::replace(to, to + values.size(), static_cast<int32_t>(placeholder), 0);
   return ok();
 }
 

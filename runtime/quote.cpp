@@ -18,6 +18,6 @@ std::string printable(std::string_view text) {
   return text.size() > kLongest ? out + "..." : out;
 }
 
-std::string quote(std::string_view text) { return "'" + printable(text) + "'"; }
+std::string quote(std::string_view text) { return fmt::format("'{}'", printable(text)); }
 
 }  // namespace glim

@@ -1,5 +1,6 @@
 #include "runtime/training_plan.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -24,7 +25,7 @@ CompileOptions compile_options(const PlanOptions& options, Rematerialise policy,
 // The joint graph just before rematerialisation.
 Result<Graph> joint_graph(const ModelSpec& spec, const OpTable& table, const PlanOptions& options) {
   CompileOptions before = compile_options(options, Rematerialise::kNone, 0);
-  before.driver.stop_after = "dce_after_fusion";
+  before.driver.stop_after = "order";
   BuiltModel facts{Graph(table), {}, {}, {}};
   return lower(spec, table, before, ProgramKind::kFirst, facts);
 }
@@ -65,7 +66,8 @@ Result<TrainingPlan> plan_training(const ModelSpec& spec, const OpTable& table, 
     }
     context.rematerialise = policy;
     const RematerialisationReport report = describe_saved(joint, context);
-    PolicyPlan each{policy, {}, 0, report.saved_bytes, report.recompute_flops, report.recompute_seconds};
+    PolicyPlan each{policy, {}, 0, 0, report.saved_bytes, report.recompute_flops, report.recompute_seconds};
+    for (const auto& program : model.programs) each.live_bytes_peak = std::max(each.live_bytes_peak, program->plan.live_bytes_peak);
     std::vector<const MemoryPlan*> plans;
     for (const auto& program : model.programs) plans.push_back(&program->plan);
     each.arena_bytes = largest(plans);

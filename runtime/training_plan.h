@@ -16,6 +16,7 @@ struct PolicyPlan {
   Rematerialise policy = Rematerialise::kNone;
   std::array<size_t, kNumArenas> arena_bytes{};
   size_t total_bytes = 0;
+  size_t live_bytes_peak = 0;      // most activations alive at once: the least that any packing could take
   double saved_bytes = 0;          // primals kept for the backward pass
   double recompute_flops = 0, recompute_seconds = 0;  // per micro-step, by the cost model
 };

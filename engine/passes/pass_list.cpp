@@ -6,6 +6,7 @@
 #include "engine/passes/dce.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/hoist_over_split.h"
+#include "engine/passes/order.h"
 #include "engine/passes/pack_linears.h"
 #include "engine/passes/rematerialise.h"
 #include "engine/suggest.h"
@@ -29,6 +30,7 @@ constexpr Pass kJoint[] = {
     {"hoist_over_split", hoist_over_split, "before fusion, which can then widen the product of a packed weight gradient and let it add in place"},
     {"fuse_joint", fuse_joint, "after autodiff: joins a forward node with its vjp, and accumulations with the products that they add"},
     {"dce_after_fusion", dce, "a fused node may need less than the nodes that it replaced; rematerialisation must not pay for what is dead"},
+    {"order", order, "before rematerialisation, which emits what runs again just before its first reader on the tape"},
     {"rematerialise", rematerialise, "after everything that removes nodes, so that its budget is spent on what is left; no cse may follow"},
 };
 

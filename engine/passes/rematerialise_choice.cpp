@@ -31,8 +31,8 @@ Plan to_plan(const RematerialisationProblem& problem, const RematerialisationSel
   return plan;
 }
 
-Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of,
-               const RematerialisationProblem& problem) {
+// Buffers that forward nodes of another instance read.
+std::vector<bool> find_crossing(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of) {
   const auto instance = [&](NodeId n) { return stack_instance(graph.text(graph.origin(n).path)); };
   std::vector<bool> crosses(graph.num_values(), false);
   for (uint32_t n = 0; n < graph.num_nodes(); ++n) {
@@ -43,6 +43,25 @@ Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<con
       if (instance(graph.producer(buffer)) != instance({n})) crosses[buffer.index] = true;
     }
   }
+  return crosses;
+}
+
+// Nodes of a stack whose results go on to the next instance. Running them again would make a chain through all instances below: it saves
+// nothing, because the whole chain has to be there before the backward pass of the topmost instance begins.
+std::vector<bool> find_boundaries(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of) {
+  std::vector<bool> boundaries(graph.num_nodes(), false);
+  const std::vector<bool> crosses = find_crossing(graph, backward, buffer_of);
+  for (uint32_t v = 0; v < graph.num_values(); ++v) {
+    const NodeId producer = graph.producer(buffer_of[v]);
+    if (crosses[buffer_of[v].index] && !stack_instance(graph.text(graph.origin(producer).path)).empty()) boundaries[producer.index] = true;
+  }
+  return boundaries;
+}
+
+Plan plan_full(const Graph& graph, const BackwardRegion& backward, std::span<const ValueId> buffer_of,
+               const RematerialisationProblem& problem) {
+  const auto instance = [&](NodeId n) { return stack_instance(graph.text(graph.origin(n).path)); };
+  const std::vector<bool> crosses = find_crossing(graph, backward, buffer_of);
   Plan plan{std::vector<bool>(problem.items.size(), false), std::vector<bool>(problem.buffers.size(), false)};
   std::vector<bool> needed(problem.buffers.size());
   for (uint32_t b = 0; b < problem.buffers.size(); ++b) needed[b] = problem.buffers[b].needed;
@@ -82,7 +101,9 @@ Plan make_plan(const Graph& graph, const PassContext& context, const Remateriali
 RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassContext& context, const RematerialisationSearch& search) {
   const BackwardRegion backward = find_backward_region(graph);
   const std::vector<ValueId> buffer_of = find_buffers(graph);
-  const RematerialisationProblem problem = make_rematerialisation_problem(graph, backward, buffer_of, context.cost_model);
+  std::vector<bool> boundaries(graph.num_nodes(), false);
+  if (context.rematerialise == Rematerialise::kSelective || context.rematerialise == Rematerialise::kAuto) boundaries = find_boundaries(graph, backward, buffer_of);
+  const RematerialisationProblem problem = make_rematerialisation_problem(graph, backward, buffer_of, context.cost_model, boundaries);
   const Plan plan = make_plan(graph, context, search, backward, buffer_of, problem);
 
   RematerialisationChoice choice{std::vector<bool>(graph.num_nodes(), false), std::vector<bool>(graph.num_values(), false), {}};

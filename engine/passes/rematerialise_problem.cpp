@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/analysis/aliases.h"
+
 namespace glim {
 namespace {
 
@@ -60,27 +62,34 @@ std::vector<double> saving_bytes(const Graph& graph, std::span<const ValueId> bu
 
 std::vector<ValueId> find_buffers(const Graph& graph) {
   std::vector<ValueId> buffer_of(graph.num_values());
+  const std::vector<AliasFact> aliases = find_aliases(graph);
   for (uint32_t n = 0; n < graph.num_nodes(); ++n) {
     const uint32_t num_outputs = graph.node({n}).num_outputs;
+    const std::span<const ValueId> in = graph.inputs({n});
     // A node that only in part makes views has a kernel that must run; its outputs count in full.
     bool all_views = !graph.is_leaf(NodeId{n});
     for (uint32_t k = 0; all_views && k < num_outputs; ++k) {
-      const AliasFact fact = graph.alias({n}, static_cast<uint16_t>(k));
-      all_views = fact.kind == AliasKind::kView && graph.inputs({n})[fact.operand].valid();
+      const AliasFact fact = aliases[graph.output({n}, k).index];
+      all_views = fact.kind == AliasKind::kView && in[fact.operand].valid();
     }
+    // Weights that are packed lie side by side in their arena: their assembly takes no bytes.
+    const bool of_leaves = !in.empty() && aliases[graph.output({n}).index].kind == AliasKind::kAssemble &&
+                           std::all_of(in.begin(), in.end(), [&](ValueId v) { return v.valid() && graph.is_leaf(v); });
     for (uint32_t k = 0; k < num_outputs; ++k) {
       const ValueId v = graph.output({n}, k);
-      buffer_of[v.index] = all_views ? buffer_of[graph.inputs({n})[graph.alias({n}, static_cast<uint16_t>(k)).operand].index] : v;
+      buffer_of[v.index] = all_views ? buffer_of[in[aliases[v.index].operand].index] : of_leaves ? in[0] : v;
     }
   }
   return buffer_of;
 }
 
 RematerialisationProblem make_rematerialisation_problem(const Graph& graph, const BackwardRegion& backward,
-                                                        std::span<const ValueId> buffer_of, const CostModel& cost_model) {
+                                                        std::span<const ValueId> buffer_of, const CostModel& cost_model,
+                                                        const std::vector<bool>& never_again) {
   const auto num_nodes = static_cast<uint32_t>(graph.num_nodes());
   const std::vector<double> bytes = saving_bytes(graph, buffer_of);
   std::vector<bool> pinned = find_pinned(graph, buffer_of);
+  for (uint32_t n = 0; n < num_nodes; ++n) pinned[n] = pinned[n] || never_again[n];
   // Buffers of forward nodes that the backward pass reads, and then those that it would read if items ran again.
   std::vector<bool> needed(graph.num_values(), false);
   bool first = true;

@@ -45,7 +45,9 @@ struct RematerialisationProblem {
 // then), nodes that depend on a state that the program updates, nodes whose buffers are kept for other reasons anyway, and the
 // producers of what the first node of the backward pass reads: the forward pass has only just ended there. (That node may be the
 // head joined with its vjp. The forward pass then serves nothing else, and running it again for that would only move it.)
+// `never_again` (by node) pins more.
 [[nodiscard]] RematerialisationProblem make_rematerialisation_problem(const Graph& graph, const BackwardRegion& backward,
-                                                                      std::span<const ValueId> buffer_of, const CostModel& cost_model);
+                                                                      std::span<const ValueId> buffer_of, const CostModel& cost_model,
+                                                                      const std::vector<bool>& never_again);
 
 }  // namespace glim

@@ -7,3 +7,7 @@ namespace glim::ops {
 inline ValueId add(Graph& g, ValueId a, ValueId b) { return emit_value(g, "add", {a, b}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void add(const KernelArgs& k);
+}  // namespace glim::cuda

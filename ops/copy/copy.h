@@ -7,3 +7,7 @@ namespace glim::ops {
 inline ValueId copy(Graph& g, ValueId in) { return emit_value(g, "copy", {in}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void copy(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -12,3 +12,7 @@ inline ValueId linear(Graph& g, ValueId in, ValueId weight, ValueId bias = {}, b
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void linear(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -1,16 +1,8 @@
 #pragma once
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy_attrs.h"
 
 namespace glim::ops {
-
-struct LinearCrossEntropyAttrs {
-  double multiplier;
-  double softcap;  // 0 = none
-  int64_t ignore_index;
-  Reduction reduction;
-  int64_t chunk_rows;
-};
-inline constexpr LinearCrossEntropyAttrs kLinearCrossEntropyDefaults{1, 0, -100, Reduction::kMean, 1024};
 
 // cross_entropy of softcap(multiplier * in [T, D] * weight^T [D, V]), without ever holding more than chunk_rows rows of logits.
 // Outputs, labels and denominator: see cross_entropy.h.
@@ -19,17 +11,6 @@ inline CrossEntropy linear_cross_entropy(Graph& g, ValueId in, ValueId weight, V
   return cross_entropy_outputs(g, emit(g, "linear_cross_entropy", {in, weight, labels, denominator}, attrs));
 }
 
-struct LinearCrossEntropyVjpAttrs {
-  LinearCrossEntropyAttrs head;
-  int64_t input_gradient, weight_gradient;  // which outputs there are
-  int64_t wide_weight_gradient;             // ct_weight has the accumulation type
-};
-// Output numbers of the gradients, of which only those that the attributes ask for exist; `first` is 0 in linear_cross_entropy_vjp and
-// kNumCrossEntropyOutputs in linear_cross_entropy_grad. -1 = absent.
-constexpr int ct_in_output(const LinearCrossEntropyVjpAttrs& attrs, int first) { return attrs.input_gradient ? first : -1; }
-constexpr int ct_weight_output(const LinearCrossEntropyVjpAttrs& attrs, int first) {
-  return attrs.weight_gradient ? first + (attrs.input_gradient ? 1 : 0) : -1;
-}
 struct HeadGradients {
   ValueId ct_in, ct_weight;  // invalid where not asked for
 };
@@ -53,3 +34,9 @@ inline std::pair<CrossEntropy, HeadGradients> linear_cross_entropy_grad(Graph& g
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void linear_cross_entropy(const KernelArgs& k);
+void linear_cross_entropy_vjp(const KernelArgs& k);
+void linear_cross_entropy_grad(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -1,12 +1,9 @@
 #pragma once
 #include "ops/define.h"
+#include "ops/matmul/matmul_attrs.h"
 
 namespace glim::ops {
 
-struct MatmulAttrs {
-  int64_t transpose_a, transpose_b;
-  int64_t wide_output;  // the result stays in the accumulation type
-};
 // op(a) [M, K] * op(b) [K, N] -> [M, N], where op transposes a [K, M] or b [N, K] when asked. `accumulator` [M, N] is added; the
 // result takes over its buffer.
 inline ValueId matmul(Graph& g, ValueId a, ValueId b, MatmulAttrs attrs = {}, ValueId accumulator = {}) {
@@ -14,3 +11,7 @@ inline ValueId matmul(Graph& g, ValueId a, ValueId b, MatmulAttrs attrs = {}, Va
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void matmul(const KernelArgs& k);
+}  // namespace glim::cuda

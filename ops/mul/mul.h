@@ -7,3 +7,7 @@ namespace glim::ops {
 inline ValueId mul(Graph& g, ValueId in, ValueId other) { return emit_value(g, "mul", {in, other}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void mul(const KernelArgs& k);
+}  // namespace glim::cuda

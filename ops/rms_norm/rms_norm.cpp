@@ -137,7 +137,11 @@ void vjp_cpu(const KernelArgs& k) {
 
 Cost vjp_cost(const CostArgs& a) {
   Cost cost = per_element<12>(a);
-  if (a.in[1] != nullptr) cost.workspace_bytes = cpu::column_sums_bytes(a.in[0]->shape[0], a.in[1]->shape[0]);
+  if (a.in[1] != nullptr) {
+    const int64_t rows = a.in[0]->shape[0], width = a.in[1]->shape[0], chunks = (rows + kCudaRowsPerChunk - 1) / kCudaRowsPerChunk;
+    const size_t on_gpu = static_cast<size_t>(chunks * width) * size_of(accumulation_dtype(a.in[0]->dtype));
+    cost.workspace_bytes = std::max(cpu::column_sums_bytes(rows, width), on_gpu);
+  }
   return cost;
 }
 
@@ -163,6 +167,7 @@ constexpr OpDef kRmsNorm{.name = "rms_norm",
                          .infer = infer,
                          .vjp = vjp,
                          .cpu = cpu,
+                         .cuda = GLIM_CUDA_KERNEL(cuda::rms_norm),
                          .cost = per_element<5>,
                          .memory = {over_first},
                          .precision = Precision::kFollows,
@@ -178,6 +183,7 @@ constexpr OpDef kRmsNormVjp{.name = "rms_norm_vjp",
                             .diff = Diff::kNoVjp,
                             .infer = vjp_infer,
                             .cpu = vjp_cpu,
+                            .cuda = GLIM_CUDA_KERNEL(cuda::rms_norm_vjp),
                             .cost = vjp_cost,
                             .memory = {vjp_alias},
                             .precision = Precision::kFollows,

@@ -1,13 +1,9 @@
 #pragma once
 #include "ops/define.h"
+#include "ops/rms_norm/rms_norm_attrs.h"
 
 namespace glim::ops {
 
-struct RmsNormAttrs {
-  double eps;
-  double weight_offset;
-  int64_t group;
-};
 // x / sqrt(mean(x^2) + eps) * (weight_offset + weight), over each row, or over every `group` consecutive columns (one head, say)
 // when group > 0 (arXiv:1910.07467).  in [T, W], weight [W] or [group]; without a weight just the normalised x.
 inline ValueId rms_norm(Graph& g, ValueId in, ValueId weight, double eps, double weight_offset = 0, int64_t group = 0) {
@@ -15,3 +11,8 @@ inline ValueId rms_norm(Graph& g, ValueId in, ValueId weight, double eps, double
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void rms_norm(const KernelArgs& k);
+void rms_norm_vjp(const KernelArgs& k);
+}  // namespace glim::cuda

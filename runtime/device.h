@@ -1,0 +1,10 @@
+#pragma once
+#include <string>
+
+namespace glim {
+
+// Whether programs can run on an NVIDIA GPU here: this build has the CUDA backend, and the driver shows a device of the architecture
+// that the kernels were compiled for. Otherwise `why_not` says what is missing.
+[[nodiscard]] bool cuda_available(std::string& why_not);
+
+}  // namespace glim

@@ -1,0 +1,78 @@
+#include "tests/cli/program.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "runtime/convert.h"
+#include "runtime/safetensors.h"
+#include "tests/runtime/scratch_folder.h"
+
+namespace glim {
+
+ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+  const ScratchFolder scratch;
+  std::vector<std::string> words{GLIM_PROGRAM}, variables;
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!environment.contains(std::string(text.substr(0, text.find('='))))) variables.emplace_back(text);
+  }
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  std::vector<char*> argv, envp;
+  for (std::string& word : words) argv.push_back(word.data());
+  for (std::string& variable : variables) envp.push_back(variable.data());
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const std::string out = scratch / "out", err = scratch / "err";
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, GLIM_PROGRAM, &actions, nullptr, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&actions);
+  EXPECT_EQ(error, 0) << "cannot start " << GLIM_PROGRAM;
+  if (error != 0) return {};
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+}
+
+std::string golden_folder(std::string_view name) { return std::string(GLIM_SOURCE_DIR "/tests/golden/") + std::string(name); }
+
+std::vector<std::string> golden_text_cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GLIM_SOURCE_DIR "/tests/golden")) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("text_")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string models_source_folder() { return GLIM_SOURCE_DIR "/models"; }
+
+std::map<std::string, Values> read_tensors(const std::string& path) {
+  std::map<std::string, Values> tensors;
+  const Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  EXPECT_TRUE(file) << file.error().to_string();
+  if (!file) return tensors;
+  for (const FileTensor& tensor : file->tensors()) {
+    Values values{tensor.spec.shape, {}};
+    values.at.resize(tensor.data.size() * 8 / static_cast<size_t>(bits_of(tensor.spec.dtype)));
+    const Status status = convert_elements(tensor.spec.dtype, tensor.data, FileDType::kF64, std::as_writable_bytes(std::span(values.at)), tensor.spec.name);
+    EXPECT_TRUE(status) << status.error().to_string();
+    tensors[tensor.spec.name] = std::move(values);
+  }
+  return tensors;
+}
+
+}  // namespace glim

@@ -1,0 +1,29 @@
+#pragma once
+// Spawns the glim program that was built beside these tests, as a user would.
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace glim {
+
+struct ProgramResult {
+  int exit_code = -1;  // -1: a signal ended it
+  std::string out, err;
+};
+// `environment` is added to this process's own. Both streams go through files, so that a program that writes much never waits.
+[[nodiscard]] ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+
+[[nodiscard]] std::string golden_folder(std::string_view name);   // tests/golden/NAME
+[[nodiscard]] std::vector<std::string> golden_text_cases();       // names of all cases of the text model
+[[nodiscard]] std::string models_source_folder();                 // models/
+
+// A tensor of a file, all numbers as doubles.
+struct Values {
+  std::vector<int64_t> shape;
+  std::vector<double> at;
+};
+// Every tensor of a safetensors file; a failure of the test and nothing when it cannot be read.
+[[nodiscard]] std::map<std::string, Values> read_tensors(const std::string& path);
+
+}  // namespace glim

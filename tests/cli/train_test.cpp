@@ -1,0 +1,116 @@
+// `glim train`, `eval` and `generate` on a text file, as a user runs them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/program.h"
+#include "tests/runtime/scratch_folder.h"
+
+namespace glim {
+namespace {
+
+const char* const kText = "A quick brown fox jumps over the lazy dog, and the dog sleeps on; the fox runs away into the wood. ";
+
+struct Trained {
+  ScratchFolder folder;
+  std::vector<nlohmann::json> lines;
+  ProgramResult result;
+
+  explicit Trained(const std::string& settings, const std::string& model = "muse_glimmer_tiny", const std::map<std::string, std::string>& environment = {}) {
+    std::string text;
+    for (int k = 0; k < 40; ++k) text += kText + std::to_string(k) + "\n";
+    write_file(folder / "text.txt", text);
+    write_file(folder / "train.toml", "model = \"" + model + "\"\nset = [\"hidden=32\", \"feed_forward=48\", \"num_heads=4\", \"num_kv_heads=2\", \"head_dim=8\", \"num_layers=2\"]\n" +
+                                          "[data]\ntext = [\"text.txt\"]\n[train]\ntokens = 64\nmicro_steps = 2\nwarmup_steps = 2\nlog_every = 1\noutput = \"trained\"\n" + settings);
+    result = run_glim({"train", folder / "train.toml", "--json"}, environment);
+    std::istringstream stream(result.out);
+    for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  }
+  [[nodiscard]] std::string weights() const { return read_file(folder / "trained/model.safetensors"); }
+};
+
+TEST(Train, LossFallsAndTheFolderLoads) {
+  const Trained trained("steps = 30\nlearning_rate = 1e-2\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  ASSERT_EQ(trained.lines.size(), 31U);  // 30 steps and the validation at the end
+  for (size_t k = 0; k < 30; ++k) {
+    const nlohmann::json& line = trained.lines[k];
+    EXPECT_EQ(line["step"], k + 1);
+    for (const char* key : {"loss", "token_accuracy", "learning_rate", "gradient_norm", "tokens_per_second", "gflop_per_second", "seconds"}) EXPECT_TRUE(line[key].is_number()) << key;
+    EXPECT_FALSE(line["skipped"].get<bool>());
+  }
+  const double first = trained.lines[0]["loss"].get<double>(), last = trained.lines[29]["loss"].get<double>();
+  EXPECT_NEAR(first, std::log(256.0), 0.3);
+  EXPECT_LT(last, 0.75 * first);
+  EXPECT_GT(trained.lines[29]["token_accuracy"].get<double>(), trained.lines[0]["token_accuracy"].get<double>() + 0.1);
+  const double validation = trained.lines[30]["validation_loss"].get<double>();
+  EXPECT_LT(validation, 0.8 * first);
+
+  const std::string folder = trained.folder / "trained", text = trained.folder / "text.txt";
+  const ProgramResult eval = run_glim({"eval", folder, "--text", text, "--tokens", "64", "--json"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  const nlohmann::json report = nlohmann::json::parse(eval.out);
+  EXPECT_NEAR(report["loss"].get<double>(), last, 0.3);
+  EXPECT_EQ(report["token_accuracy"].get<double>(), report["num_correct"].get<double>() / report["num_valid"].get<double>());
+
+  const std::vector<std::string> sample{"generate", folder, "--prompt", "A quick", "-n", "24", "--temperature", "0.8", "--top-p", "0.9", "--seed"};
+  const auto with_seed = [&](const char* seed, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = sample;
+    arguments.emplace_back(seed);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_glim(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string seven = with_seed("7");
+  EXPECT_TRUE(seven.starts_with("A quick"));
+  EXPECT_EQ(with_seed("7"), seven);
+  EXPECT_NE(with_seed("8"), seven);
+  EXPECT_EQ(nlohmann::json::parse(with_seed("7", {"--json"}))["tokens"].size(), 24U);
+
+  // Training goes on from the folder.
+  const Trained more("steps = 1\nlearning_rate = 0\nfinal_learning_rate = 0\n[more]\n");
+  EXPECT_EQ(more.result.exit_code, 2);  // an unknown table
+  write_file(trained.folder / "more.toml", "model = \"trained\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\nmicro_steps = 2\nlearning_rate = 0\nfinal_learning_rate = 0\nlog_every = 1\n");
+  const ProgramResult again = run_glim({"train", trained.folder / "more.toml", "--json"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_LT(nlohmann::json::parse(again.out.substr(0, again.out.find('\n')))["loss"].get<double>(), 0.8 * first);
+}
+
+TEST(Train, TwoRunsHaveTheSameBitsWhateverTheThreads) {
+  const std::string settings = "steps = 3\nlearning_rate = 1e-2\n";
+  const Trained one(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}), again(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}),
+      three(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "3"}}), other("seed = 2\n" + settings);
+  for (const Trained* run : {&one, &again, &three, &other}) ASSERT_EQ(run->result.exit_code, 0) << run->result.err;
+  EXPECT_EQ(again.weights(), one.weights());
+  EXPECT_EQ(three.weights(), one.weights());
+  EXPECT_NE(other.weights(), one.weights());
+  for (size_t k = 0; k < one.lines.size(); ++k) {
+    for (const char* key : {"loss", "gradient_norm", "validation_loss"}) EXPECT_EQ(one.lines[k].value(key, -1.0), three.lines[k].value(key, -1.0)) << key;
+  }
+}
+
+TEST(Train, TheSecondFamilyTrains) {
+  const Trained trained("steps = 20\nlearning_rate = 1e-2\ndtype = \"bf16\"\nrematerialise = \"full\"\n", "llama_tiny");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  EXPECT_LT(trained.lines[19]["loss"].get<double>(), 0.8 * trained.lines[0]["loss"].get<double>());
+  const ProgramResult eval = run_glim({"eval", trained.folder / "trained", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+}
+
+// Steps so large that weights overflow: gradients stop being finite, steps are skipped, and after five in a row training gives up.
+TEST(Train, DivergenceEndsWithItsExitCode) {
+  const Trained trained("steps = 60\nlearning_rate = 1000\nfinal_learning_rate = 1000\nweight_decay = 1000\n", "llama_tiny");
+  EXPECT_EQ(trained.result.exit_code, 6) << trained.result.err;
+  EXPECT_NE(trained.result.err.find("5 steps in a row"), std::string::npos) << trained.result.err;
+  ASSERT_GE(trained.lines.size(), 5U);
+  for (size_t k = trained.lines.size() - 4; k < trained.lines.size(); ++k) EXPECT_TRUE(trained.lines[k]["skipped"].get<bool>());
+  EXPECT_FALSE(std::filesystem::exists(trained.folder / "trained"));
+  const Trained refused("steps = 5\nlearning_rate = 1e30\n");
+  EXPECT_EQ(refused.result.exit_code, 2);
+  EXPECT_NE(refused.result.err.find("'learning_rate' must be a number from 0 to 1000"), std::string::npos) << refused.result.err;
+}
+
+}  // namespace
+}  // namespace glim
