@@ -20,7 +20,7 @@ struct GraphOptions : ModelOptions {
   std::string stop_after, format = "text", program = "first", output;
   std::vector<std::string> outputs, disabled;
   int64_t tokens = 512, segments = 1, rows = 1;
-  bool origins = false, passes = false;
+  bool origins = false, passes = false, timings = false;
 };
 
 // Graphviz draws; it is a program of its own, so that nothing links against it.
@@ -64,8 +64,13 @@ Status show(const GraphOptions& options) {
   if (*kind != ProgramKind::kForward || options.outputs.empty()) compile_options.optional_inputs = {"denominator"};
   compile_options.driver.stop_after = options.stop_after;
   compile_options.driver.disabled = options.disabled;
+  std::vector<PassReport> reports;
+  compile_options.driver.reports = &reports;
   BuiltModel facts{Graph(builtin_ops()), {}, {}, {}};
   GLIM_ASSIGN(const Graph graph, lower(source.spec, builtin_ops(), compile_options, *kind, facts));
+  for (const PassReport& report : reports) {
+    if (options.timings) std::fprintf(stderr, "%-20s %8.3f ms  %6zu -> %zu nodes\n", report.name.c_str(), report.seconds * 1e3, report.nodes_before, report.nodes_after);
+  }
   std::string text = options.format == "text" ? print(graph, {options.origins}) : to_dot(graph);
   if (options.format == "svg") {
     GLIM_ASSIGN(text, draw_svg(text));
@@ -90,6 +95,7 @@ void add_graph(CLI::App& app, Body& body) {
   command->add_option("--segments", options->segments, "G")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   command->add_option("--dtype", options->dtype, "f32, f64 or bf16")->capture_default_str();
   command->add_flag("--passes", options->passes, "list the passes, and why each stands where it does");
+  command->add_flag("--timings", options->timings, "print how long each pass took, to stderr");
   command->add_flag("--origins", options->origins, "say where each node comes from");
   command->add_option("-o,--output", options->output, "write to a file")->type_name("FILE");
   command->footer("Example: glim graph muse_glimmer_tiny --stop-after fuse_forward\nExample: glim graph muse_glimmer_tiny --set num_layers=1 --format svg -o graph.svg");

@@ -241,6 +241,15 @@ std::optional<NodeId> FuseArgs::sole_producer(ValueId v, std::string_view op) co
   return graph.def(n).name == op ? std::optional(n) : std::nullopt;
 }
 
+bool FuseArgs::is_main_gradient(ValueId v) const {
+  if (consumers[v] != 1) return false;
+  if (graph.is_leaf(v)) return graph.leaf(v).kind == LeafKind::kGradient;
+  const std::span<const ValueId> parts = graph.inputs(graph.producer(v));
+  return graph.def(graph.producer(v)).role == Role::kConcat && std::all_of(parts.begin(), parts.end(), [&](ValueId part) {
+           return graph.is_leaf(part) && graph.leaf(part).kind == LeafKind::kGradient && consumers[part] == 1;
+         });
+}
+
 bool FuseArgs::depends_on(ValueId v, NodeId n) const {
   const ValueId values[] = {v};
   const NodeId nodes[] = {n};

@@ -128,7 +128,7 @@ std::optional<FusionMatch> accumulate(const FuseArgs& f) {
   const std::span<const ValueId> terms = g.inputs(f.root);
   for (size_t k = 0; k < 2; ++k) {
     const ValueId accumulator = terms[k], ct_weight = terms[1 - k];
-    if (!g.is_leaf(accumulator) || g.leaf(accumulator).kind != LeafKind::kGradient || f.consumers[accumulator] != 1) continue;
+    if (!f.is_main_gradient(accumulator)) continue;
     const std::optional<NodeId> node = weight_gradient_of(f, ct_weight);
     if (!node) continue;
     std::vector<ValueId> operands(g.inputs(*node).begin(), g.inputs(*node).end());

@@ -77,7 +77,7 @@ std::optional<FusionMatch> accumulate(const FuseArgs& f) {
   const std::span<const ValueId> terms = g.inputs(f.root);
   for (size_t k = 0; k < 2; ++k) {
     const ValueId accumulator = terms[k], product = terms[1 - k];
-    if (!g.is_leaf(accumulator) || g.leaf(accumulator).kind != LeafKind::kGradient || f.consumers[accumulator] != 1) continue;
+    if (!f.is_main_gradient(accumulator)) continue;
     const std::optional<NodeId> node = f.sole_producer(product, "matmul");
     if (!node || g.inputs(*node)[2].valid()) continue;
     const std::span<const uint32_t> words = g.attr_words(*node);
