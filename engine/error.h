@@ -1,6 +1,7 @@
 #pragma once
 // Three kinds of failure that never mix: user errors are Result<T>; bugs are GLIM_CHECK, which calls a handler and aborts;
 // device errors are Results returned at the end of a step.
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -20,7 +20,8 @@ struct Runs {
 Runs runs_of(const TensorView& view) {
   if (view.contiguous()) return {1, view.type.bytes(), view.type.bytes()};
   const size_t element = size_of(view.type.dtype);
-  return {static_cast<size_t>(view.type.shape[0]), static_cast<size_t>(view.type.shape[1]) * element, static_cast<size_t>(view.row_stride) * element};
+  return {static_cast<size_t>(view.type.shape[0]), static_cast<size_t>(view.type.shape[1]) * element,
+          static_cast<size_t>(view.row_stride) * element};
 }
 
 }  // namespace
@@ -34,7 +35,9 @@ class CudaExecutor::Machine final : public KernelContext {
   template <class Copy>
   Status transfer(const TensorView& view, Copy&& copy);
 
-  void parallel_for(int64_t, FunctionRef<void(int64_t)>) override { report_bug(__FILE__, __LINE__, "parallel_for", "a device kernel runs on no host thread"); }
+  void parallel_for(int64_t, FunctionRef<void(int64_t)>) override {
+    report_bug(__FILE__, __LINE__, "parallel_for", "a device kernel runs on no host thread");
+  }
   void fail(std::string message) override { record(Error{ErrorCode::kInvalidArgument, std::move(message)}); }
   [[nodiscard]] void* stream() const override { return current_; }
   void product(const DeviceProduct& product) override {
@@ -89,11 +92,14 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
       const OpDef& def = program->graph.def(step.node);
       if (!program->plan.node_runs[step.node.index] || def.cuda != nullptr) continue;
       const std::string at = program->graph.describe_origin(step.node);
-      return invalid_argument(fmt::format("op '{}' has no CUDA kernel, and program '{}' needs it{}{}", def.name, program->name, at.empty() ? "" : " at ", at));
+      return invalid_argument(
+          fmt::format("op '{}' has no CUDA kernel, and program '{}' needs it{}{}", def.name, program->name, at.empty() ? "" : " at ", at));
     }
   }
   for (cudaStream_t& each : streams_) GLIM_TRY(cuda_status(cudaStreamCreateWithFlags(&each, cudaStreamNonBlocking), "creating a stream"));
-  const auto create = [](cudaEvent_t& event) { return cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"); };
+  const auto create = [](cudaEvent_t& event) {
+    return cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  };
   GLIM_TRY(create(begun_));
   GLIM_TRY(create(communicated_));
   while (events_.size() < num_events) {
@@ -130,8 +136,10 @@ void CudaExecutor::Machine::issue(const Executable& executable, Into into) {
     for (const uint32_t event : step.waits) record(cudaStreamWaitEvent(current_, events_[event], 0), "waiting for an event");
     const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
     const bool had_failed = failed_;
-    if (step.kind == BoundStep::Kind::kCopy) cuda::copy_view(in[0], out[0], current_);
-    else if (step.kind == BoundStep::Kind::kKernel) step.def->cuda({in, out, step.attr_words, executable.workspace(), *this});
+    if (step.kind == BoundStep::Kind::kCopy)
+      cuda::copy_view(in[0], out[0], current_);
+    else if (step.kind == BoundStep::Kind::kKernel)
+      step.def->cuda({in, out, step.attr_words, executable.workspace(), *this});
     record(cudaGetLastError(), "launching it");
     if (into == Into::kRun) record(cudaStreamSynchronize(current_), "running it");
     if (failed_ && !had_failed) {

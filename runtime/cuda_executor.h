@@ -6,8 +6,8 @@
 
 namespace glim {
 
-// Runs programs on the current CUDA device. The first run of an executable launches its steps one by one (that loads the kernels and chooses
-// the matrix products) and then captures them into a CUDA graph; every later run replays the graph, which allocates nothing.
+// Runs programs on the current CUDA device. The first run of an executable launches its steps one by one (that loads the kernels and
+// chooses the matrix products) and then captures them into a CUDA graph; every later run replays the graph, which allocates nothing.
 // Executables must outlive the executor, and lie in CudaArenas.
 class CudaExecutor final : public Executor {
  public:
@@ -22,7 +22,8 @@ class CudaExecutor final : public Executor {
   // Returns when everything enqueued is done, with the first error since the last wait.
   Status wait();
 
-  // Copies through pinned memory, after everything enqueued. The host side is contiguous and holds exactly the tensor; they return when done.
+  // Copies through pinned memory, after everything enqueued. The host side is contiguous and holds exactly the tensor; they return when
+  // done.
   Status write(const TensorView& to, std::span<const std::byte> from);
   Status read(const TensorView& from, std::span<std::byte> to);
 

@@ -20,8 +20,8 @@ class CudaProducts {
   CudaProducts& operator=(const CudaProducts&) = delete;
 
   Status open();
-  // Enqueues the product. Only the first one of a shape allocates (host memory). Products of one CudaProducts must be on one stream: they share
-  // the workspace.
+  // Enqueues the product. Only the first one of a shape allocates (host memory). Products of one CudaProducts must be on one stream: they
+  // share the workspace.
   Status run(const DeviceProduct& product, cudaStream_t stream);
 
  private:

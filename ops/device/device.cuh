@@ -27,13 +27,17 @@ using Accumulate = typename AccumulateOf<T>::Type;
 
 template <class T>
 __device__ inline Accumulate<T> widen(T value) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __bfloat162float(value);
-  else return value;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __bfloat162float(value);
+  else
+    return value;
 }
 template <class T, class A>
 __device__ inline T narrow(A value) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16(static_cast<float>(value));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
 }
 
 template <class T>

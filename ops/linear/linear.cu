@@ -21,8 +21,10 @@ void linear(const KernelArgs& k) {
   if (bias.present()) {
     dispatch_float(in.type.dtype, [&](auto tag) {
       using T = typename decltype(tag)::Type;
-      if (out.type.dtype == in.type.dtype) repeat_bias<T, T>(k);
-      else repeat_bias<T, Accumulate<T>>(k);
+      if (out.type.dtype == in.type.dtype)
+        repeat_bias<T, T>(k);
+      else
+        repeat_bias<T, Accumulate<T>>(k);
     });
   }
   k.context.product({.rows = out.type.shape[0],

@@ -20,6 +20,8 @@ __device__ inline double tanh_of(double x) { return tanh(x); }
 __device__ inline float lowest(float) { return -FLT_MAX; }
 __device__ inline double lowest(double) { return -DBL_MAX; }
 
+constexpr int kRowThreads = 512, kScalarThreads = 1024;
+
 struct Targets {
   const int32_t* labels;  // [T]
   int64_t rows, vocabulary, ignore_index;
@@ -33,7 +35,7 @@ struct Divisor {
   __device__ double value() const { return denominator != nullptr ? static_cast<double>(*denominator) : static_cast<double>(*num_valid); }
 };
 
-__global__ void count_valid(Targets targets, int64_t* num_valid) {
+__global__ void __launch_bounds__(kScalarThreads) count_valid(Targets targets, int64_t* num_valid) {
   int count = 0;
   for (int64_t row = threadIdx.x; row < targets.rows; row += blockDim.x) count += targets.valid(row);
   count = block_sum(count);
@@ -78,17 +80,17 @@ struct RowPass {
   Targets targets;
   Divisor<A> divisor;
   bool is_mean, forward, backward;
-  A* row_loss;          // forward: outputs
-  int32_t* prediction;  // forward
-  A* row_lse;           // forward: output, otherwise saved
-  const A* ct_loss;     // [1] or null
-  const A* ct_row_loss; // [T] or null
+  A* row_loss;           // forward: outputs
+  int32_t* prediction;   // forward
+  A* row_lse;            // forward: output, otherwise saved
+  const A* ct_loss;      // [1] or null
+  const A* ct_row_loss;  // [T] or null
 };
 
 // One block per row. Cotangents are stored as S (bf16 in bf16 runs) from the start of the row's bytes: what a tile of threads writes
 // lies behind everything that is still to be read, once the tile's own reads are done.
 template <class A, class S>
-__global__ void head_rows(RowPass<A> p) {
+__global__ void __launch_bounds__(kRowThreads) head_rows(RowPass<A> p) {
   const int64_t row = p.begin + blockIdx.x, vocabulary = p.targets.vocabulary;
   const A* logits = p.chunk + static_cast<int64_t>(blockIdx.x) * vocabulary;
   S* gradient = reinterpret_cast<S*>(p.chunk + static_cast<int64_t>(blockIdx.x) * vocabulary);
@@ -109,8 +111,10 @@ __global__ void head_rows(RowPass<A> p) {
     Running<A> mine{lowest(A()), 0, INT32_MAX};
     for (int64_t j = threadIdx.x; j < vocabulary; j += blockDim.x) {
       const A y = capped(logits[j]);
-      if (y > mine.top) mine = {y, mine.sum * exp_of(mine.top - y) + 1, static_cast<int32_t>(j)};
-      else mine.sum += exp_of(y - mine.top);
+      if (y > mine.top)
+        mine = {y, mine.sum * exp_of(mine.top - y) + 1, static_cast<int32_t>(j)};
+      else
+        mine.sum += exp_of(y - mine.top);
     }
     const Running<A> all = block_combine(mine);
     const double log_sum = log(static_cast<double>(all.sum));
@@ -143,8 +147,8 @@ __global__ void head_rows(RowPass<A> p) {
 }
 
 template <class A>
-__global__ void finish(Targets targets, Divisor<A> divisor, bool is_mean, const A* row_loss, const int32_t* prediction, A* loss, A* token_accuracy,
-                       int64_t* num_correct) {
+__global__ void __launch_bounds__(kScalarThreads) finish(Targets targets, Divisor<A> divisor, bool is_mean, const A* row_loss,
+                                                         const int32_t* prediction, A* loss, A* token_accuracy, int64_t* num_correct) {
   double sum = 0;
   int correct = 0;
   for (int64_t row = threadIdx.x; row < targets.rows; row += blockDim.x) {
@@ -175,14 +179,25 @@ struct Head {
 template <class T>
 void run(const Head& h, const KernelArgs& k) {
   using A = Accumulate<T>;
-  constexpr int kRowThreads = 512, kScalarThreads = 1024;
   const int64_t rows = h.in.type.shape[0], width = h.in.type.shape[1], vocabulary = h.weight.type.shape[0];
   const DType accumulation = accumulation_dtype(h.in.type.dtype);
-  const bool forward = !h.statistics.empty(), backward = h.ct_in.present() || h.ct_weight.present(), is_mean = h.attrs.reduction == ops::Reduction::kMean;
+  const bool forward = !h.statistics.empty(), backward = h.ct_in.present() || h.ct_weight.present(),
+             is_mean = h.attrs.reduction == ops::Reduction::kMean;
   const Targets targets{h.labels.as<int32_t>(), rows, vocabulary, h.attrs.ignore_index};
   A* const chunk = reinterpret_cast<A*>(k.workspace.data());
-  RowPass<A> pass{chunk, 0, static_cast<A>(h.attrs.softcap), targets, {h.denominator.as<A>(), h.num_valid.as<int64_t>()}, is_mean, forward, backward,
-                  nullptr, nullptr, h.row_lse.as<A>(), h.ct_loss.as<A>(), h.ct_row_loss.as<A>()};
+  RowPass<A> pass{chunk,
+                  0,
+                  static_cast<A>(h.attrs.softcap),
+                  targets,
+                  {h.denominator.as<A>(), h.num_valid.as<int64_t>()},
+                  is_mean,
+                  forward,
+                  backward,
+                  nullptr,
+                  nullptr,
+                  h.row_lse.as<A>(),
+                  h.ct_loss.as<A>(),
+                  h.ct_row_loss.as<A>()};
   if (forward) {
     pass.divisor.num_valid = h.statistics[ops::kNumValid].as<int64_t>();
     pass.row_loss = h.statistics[ops::kRowLoss].as<A>();
@@ -191,32 +206,58 @@ void run(const Head& h, const KernelArgs& k) {
     count_valid<<<1, kScalarThreads, 0, stream(k)>>>(targets, h.statistics[ops::kNumValid].as<int64_t>());
   }
   // The plan makes accumulator and output one buffer; only a caller without a plan passes two.
-  if (h.weight_accumulator.present()) copy_view(h.weight_accumulator, h.ct_weight, k.context.stream());
-  else if (h.ct_weight.present() && rows == 0) clear_view(h.ct_weight, k.context.stream());
+  if (h.weight_accumulator.present())
+    copy_view(h.weight_accumulator, h.ct_weight, k.context.stream());
+  else if (h.ct_weight.present() && rows == 0)
+    clear_view(h.ct_weight, k.context.stream());
   double beta = h.weight_accumulator.present() ? 1 : 0;
   const int64_t gradient_stride = vocabulary * static_cast<int64_t>(sizeof(A) / sizeof(T));
   for (int64_t begin = 0; begin < rows; begin += h.attrs.chunk_rows) {
     const int64_t count = std::min(h.attrs.chunk_rows, rows - begin);
     const DeviceMatrix in{h.in.row<T>(begin), h.in.row_stride, false}, weight{h.weight.data, h.weight.row_stride, false};
-    k.context.product({.rows = count, .columns = vocabulary, .depth = width, .alpha = h.attrs.multiplier, .dtype = h.in.type.dtype, .a = in,
-                       .b = {weight.data, weight.row_stride, true}, .c = chunk, .c_dtype = accumulation, .c_row_stride = vocabulary});
+    k.context.product({.rows = count,
+                       .columns = vocabulary,
+                       .depth = width,
+                       .alpha = h.attrs.multiplier,
+                       .dtype = h.in.type.dtype,
+                       .a = in,
+                       .b = {weight.data, weight.row_stride, true},
+                       .c = chunk,
+                       .c_dtype = accumulation,
+                       .c_row_stride = vocabulary});
     pass.begin = begin;
     head_rows<A, T><<<static_cast<unsigned>(count), kRowThreads, 0, stream(k)>>>(pass);
     if (h.ct_in.present()) {
-      k.context.product({.rows = count, .columns = width, .depth = vocabulary, .alpha = h.attrs.multiplier, .dtype = h.in.type.dtype,
-                         .a = {chunk, gradient_stride, false}, .b = weight, .c = h.ct_in.row<T>(begin), .c_dtype = h.ct_in.type.dtype,
+      k.context.product({.rows = count,
+                         .columns = width,
+                         .depth = vocabulary,
+                         .alpha = h.attrs.multiplier,
+                         .dtype = h.in.type.dtype,
+                         .a = {chunk, gradient_stride, false},
+                         .b = weight,
+                         .c = h.ct_in.row<T>(begin),
+                         .c_dtype = h.ct_in.type.dtype,
                          .c_row_stride = h.ct_in.row_stride});
     }
     if (h.ct_weight.present()) {
-      k.context.product({.rows = vocabulary, .columns = width, .depth = count, .alpha = h.attrs.multiplier, .beta = beta, .dtype = h.in.type.dtype,
-                         .a = {chunk, gradient_stride, true}, .b = in, .c = h.ct_weight.data, .c_dtype = h.ct_weight.type.dtype,
+      k.context.product({.rows = vocabulary,
+                         .columns = width,
+                         .depth = count,
+                         .alpha = h.attrs.multiplier,
+                         .beta = beta,
+                         .dtype = h.in.type.dtype,
+                         .a = {chunk, gradient_stride, true},
+                         .b = in,
+                         .c = h.ct_weight.data,
+                         .c_dtype = h.ct_weight.type.dtype,
                          .c_row_stride = h.ct_weight.row_stride});
       beta = 1;
     }
   }
   if (forward) {
-    finish<A><<<1, kScalarThreads, 0, stream(k)>>>(targets, pass.divisor, is_mean, pass.row_loss, pass.prediction, h.statistics[ops::kLoss].as<A>(),
-                                                   h.statistics[ops::kTokenAccuracy].as<A>(), h.statistics[ops::kNumCorrect].as<int64_t>());
+    finish<A><<<1, kScalarThreads, 0, stream(k)>>>(targets, pass.divisor, is_mean, pass.row_loss, pass.prediction,
+                                                   h.statistics[ops::kLoss].as<A>(), h.statistics[ops::kTokenAccuracy].as<A>(),
+                                                   h.statistics[ops::kNumCorrect].as<int64_t>());
   }
 }
 

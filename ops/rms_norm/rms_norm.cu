@@ -8,6 +8,8 @@
 namespace glim::cuda {
 namespace {
 
+constexpr int kNormThreads = 256, kVjpThreads = 512;
+
 // Every thread gets it.
 template <class T>
 __device__ Accumulate<T> reciprocal_rms(const T* x, int64_t n, double eps) {
@@ -19,7 +21,8 @@ __device__ Accumulate<T> reciprocal_rms(const T* x, int64_t n, double eps) {
 
 // One block per group. out may lie on in: a thread writes where only it reads, after the sum.
 template <class T>
-__global__ void norm_groups(Rows<const T> in, const T* weight, Rows<T> out, int64_t groups, int64_t n, double eps, Accumulate<T> offset) {
+__global__ void __launch_bounds__(kNormThreads)
+    norm_groups(Rows<const T> in, const T* weight, Rows<T> out, int64_t groups, int64_t n, double eps, Accumulate<T> offset) {
   using A = Accumulate<T>;
   const int64_t row = blockIdx.x / groups, first = blockIdx.x % groups * n;
   const T* x = in[row] + first;
@@ -34,8 +37,9 @@ __global__ void norm_groups(Rows<const T> in, const T* weight, Rows<T> out, int6
 // Block (c, g): rows of chunk c, groups g, g + gridDim.y, ... ct_in may lie on ct. `partials` [chunks, n] is null without a weight;
 // with one, gridDim.y is 1, so that a block sees every group of its rows.
 template <class T>
-__global__ void norm_vjp_chunks(Rows<const T> in, const T* weight, Rows<const T> ct, Rows<T> ct_in, Accumulate<T>* partials, int64_t rows,
-                                int64_t groups, int64_t n, double eps, Accumulate<T> offset) {
+__global__ void __launch_bounds__(kVjpThreads)
+    norm_vjp_chunks(Rows<const T> in, const T* weight, Rows<const T> ct, Rows<T> ct_in, Accumulate<T>* partials, int64_t rows,
+                    int64_t groups, int64_t n, double eps, Accumulate<T> offset) {
   using A = Accumulate<T>;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * ops::kCudaRowsPerChunk;
   const int64_t end = begin + ops::kCudaRowsPerChunk < rows ? begin + ops::kCudaRowsPerChunk : rows;
@@ -89,8 +93,9 @@ void rms_norm(const KernelArgs& k) {
     const int64_t rows = k.out[0].type.shape[0], width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
     if (rows == 0 || width == 0) return;
     const auto blocks = static_cast<unsigned>(rows * (width / n));
-    norm_groups<T><<<blocks, threads_for(n, 256), 0, stream(k)>>>(rows_of<const T>(k.in[0]), k.in[1].as<T>(), rows_of<T>(k.out[0]), width / n, n, attrs.eps,
-                                                                  static_cast<Accumulate<T>>(attrs.weight_offset));
+    norm_groups<T><<<blocks, threads_for(n, kNormThreads), 0, stream(k)>>>(rows_of<const T>(k.in[0]), k.in[1].as<T>(), rows_of<T>(k.out[0]),
+                                                                           width / n, n, attrs.eps,
+                                                                           static_cast<Accumulate<T>>(attrs.weight_offset));
   });
 }
 
@@ -106,8 +111,9 @@ void rms_norm_vjp(const KernelArgs& k) {
     if (rows > 0) {
       const int64_t groups = width / n;
       const dim3 blocks(static_cast<unsigned>(chunks), weight == nullptr ? static_cast<unsigned>(std::min<int64_t>(groups, 65535)) : 1U);
-      norm_vjp_chunks<T><<<blocks, threads_for(n, 512), 0, stream(k)>>>(rows_of<const T>(k.in[0]), weight, rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]),
-                                                                        partials, rows, groups, n, attrs.eps, static_cast<Accumulate<T>>(attrs.weight_offset));
+      norm_vjp_chunks<T><<<blocks, threads_for(n, kVjpThreads), 0, stream(k)>>>(
+          rows_of<const T>(k.in[0]), weight, rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]), partials, rows, groups, n, attrs.eps,
+          static_cast<Accumulate<T>>(attrs.weight_offset));
     }
     if (weight == nullptr) return;
     const auto blocks = static_cast<unsigned>((n + kWarp - 1) / kWarp);

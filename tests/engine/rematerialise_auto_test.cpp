@@ -60,8 +60,9 @@ std::pair<double, double> compare(const RematerialisationSearch& search, int num
   while (compared < num_graphs) {
     const RandomGraph random = random_graph(rng, 5 + static_cast<int>(rng() % 8), false);
     Exhaustive exhaustive{random.g, random.first_backward, {}};
+    const std::vector<bool> never = boundaries(random.g);
     for (uint32_t n = 0; n < random.first_backward; ++n) {
-      if (random.g.def({n}).name == "work") exhaustive.nodes.push_back({n});
+      if (random.g.def({n}).name == "work" && !never[n]) exhaustive.nodes.push_back({n});
     }
     const double all = exhaustive.evaluate_choice(0).bytes;
     const double budget = std::floor(all * static_cast<double>(1 + rng() % 9) / 10);
@@ -108,7 +109,7 @@ TEST(RematerialiseAuto, AutoSearchIsWithinFivePerCent) {
 
 // A bound that no choice within the budget can beat: max over prices of min(time + price * bytes) - price * budget.
 double lower_bound(const Graph& g, double budget) {
-  const RematerialisationProblem problem = make_rematerialisation_problem(g, find_backward_region(g), find_buffers(g), {1, 1}, std::vector<bool>(g.num_nodes(), false));
+  const RematerialisationProblem problem = make_rematerialisation_problem(g, find_backward_region(g), find_buffers(g), {1, 1}, boundaries(g));
   const auto num_items = static_cast<uint32_t>(problem.items.size()), num_buffers = static_cast<uint32_t>(problem.buffers.size());
   const auto at = [&](double price) {
     MinCut network(2 + num_items + num_buffers);

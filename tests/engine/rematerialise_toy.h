@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/analysis/backward_region.h"
 #include "engine/passes/rematerialise.h"
 
 namespace glim::rematerialise_toy {
@@ -118,6 +119,22 @@ inline std::string text(const Graph& g) {
   return all;
 }
 
+// Nodes of a stack whose result (or a view of it) a forward node of another instance reads: these never run again but with kFull.
+inline std::vector<bool> boundaries(const Graph& g) {
+  std::vector<bool> found(g.num_nodes(), false);
+  const BackwardRegion backward = find_backward_region(g);
+  const auto path = [&](NodeId n) { return g.text(g.origin(n).path); };
+  for (uint32_t n = 0; n < g.num_nodes(); ++n) {
+    if (backward.nodes[n]) continue;
+    for (ValueId v : g.inputs({n})) {
+      while (g.def(g.producer(v)).name == "view") v = g.inputs(g.producer(v))[0];
+      const NodeId producer = g.producer(v);
+      if (!g.is_leaf(v) && path(producer) != path({n}) && path(producer).find('.') != std::string_view::npos) found[producer.index] = true;
+    }
+  }
+  return found;
+}
+
 // ---- the interpreter
 using Numbers = std::vector<double>;
 inline std::map<std::string, Numbers> evaluate(const Graph& g) {
@@ -207,8 +224,9 @@ inline RandomGraph random_graph(std::mt19937& rng, int num_forward, bool with_pi
   std::vector<ValueId> values{g.add_leaf(LeafKind::kInput, "x", vector_type(6)), g.add_leaf(LeafKind::kParameter, "w", vector_type(6))};
   const ValueId state = g.add_leaf(LeafKind::kOptimizer, "state", vector_type(6));
   const size_t first = g.num_nodes();
+  const bool is_stack = roll(2) == 0;
   for (int k = 0; k < num_forward; ++k) {
-    enter(g, fmt::format("stack.{}", k / 4));
+    enter(g, is_stack ? fmt::format("stack.{}", k / 4) : "block");
     const auto any = [&] {
       return values[values.size() - 1 - static_cast<size_t>(roll(static_cast<int>(std::min<size_t>(values.size(), 6))))];
     };

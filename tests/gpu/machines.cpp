@@ -107,7 +107,8 @@ void CpuMachine::write(const TensorView& to, std::span<const std::byte> bytes) {
 void CpuMachine::read(const TensorView& from, std::span<std::byte> bytes) {
   const size_t rows = from.contiguous() ? 1 : static_cast<size_t>(from.type.shape[0]), width = bytes.size() / std::max<size_t>(rows, 1);
   for (size_t row = 0; row < rows; ++row) {
-    std::memcpy(bytes.data() + row * width, from.as<std::byte>() + row * static_cast<size_t>(from.row_stride) * size_of(from.type.dtype), width);
+    std::memcpy(bytes.data() + row * width, from.as<std::byte>() + row * static_cast<size_t>(from.row_stride) * size_of(from.type.dtype),
+                width);
   }
 }
 

@@ -31,10 +31,12 @@ Spike make_spike(DType real, const SpikeSizes& s, bool joins_head) {
   Graph g(builtin_ops());
   const ValueId x = g.add_leaf(LeafKind::kInput, "x", {real, {s.rows, s.depth}});
   const ValueId labels = g.add_leaf(LeafKind::kInput, "labels", {DType::kI32, {s.rows}});
-  const std::vector<ValueId> parameters{g.add_leaf(LeafKind::kParameter, "w1", {real, {s.width, s.depth}}), g.add_leaf(LeafKind::kParameter, "g", {real, {s.width}}),
+  const std::vector<ValueId> parameters{g.add_leaf(LeafKind::kParameter, "w1", {real, {s.width, s.depth}}),
+                                        g.add_leaf(LeafKind::kParameter, "g", {real, {s.width}}),
                                         g.add_leaf(LeafKind::kParameter, "w2", {real, {s.vocabulary, s.width}})};
   const ValueId normed = ops::rms_norm(g, ops::linear(g, x, parameters[0]), parameters[1], 1e-5, 1);
-  const ops::CrossEntropy head = ops::linear_cross_entropy(g, normed, parameters[2], labels, {}, {0.3, 20, -100, ops::Reduction::kMean, s.chunk_rows});
+  const ops::CrossEntropy head =
+      ops::linear_cross_entropy(g, normed, parameters[2], labels, {}, {0.3, 20, -100, ops::Reduction::kMean, s.chunk_rows});
   g.add_output("loss", head.loss);
   g.add_output("token_accuracy", head.token_accuracy);
   g.add_output("num_correct", head.num_correct);

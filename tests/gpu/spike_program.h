@@ -1,5 +1,6 @@
 #pragma once
-// The program of the GPU spike: linear -> rms_norm -> linear_cross_entropy, its backward pass, and plain gradient descent on the parameters.
+// The program of the GPU spike: linear -> rms_norm -> linear_cross_entropy, its backward pass, and plain gradient descent on the
+// parameters.
 #include <map>
 #include <string>
 #include <vector>
@@ -17,8 +18,8 @@ struct Spike {
   LeafLayout layout;
   double flops = 0;  // of one step
 };
-// Inputs x [T, K], labels i32[T], seed [1]; states w1 [N, K], g [N], w2 [V, N]; outputs loss, token_accuracy, num_correct, num_valid, row_loss
-// and the gradients. `joins_head`: loss and gradients of the head come from one node, otherwise from two.
+// Inputs x [T, K], labels i32[T], seed [1]; states w1 [N, K], g [N], w2 [V, N]; outputs loss, token_accuracy, num_correct, num_valid,
+// row_loss and the gradients. `joins_head`: loss and gradients of the head come from one node, otherwise from two.
 Spike make_spike(DType real, const SpikeSizes& sizes, bool joins_head = true);
 
 // Compiles a graph as it is.

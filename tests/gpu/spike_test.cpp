@@ -10,6 +10,7 @@
 
 #include "ops/add/add.h"
 #include "ops/builtin_ops.h"
+#include "ops/concat/concat.h"
 #include "ops/copy/copy.h"
 #include "ops/fill/fill.h"
 #include "ops/linear/linear.h"
@@ -17,21 +18,23 @@
 #include "ops/mul/mul.h"
 #include "ops/scale/scale.h"
 #include "ops/sigmoid/sigmoid.h"
+#include "ops/slice/slice.h"
 #include "runtime/device.h"
 #include "tests/gpu/machines.h"
 
 namespace glim::testing {
 namespace {
 
-constexpr SpikeSizes kModerate{256, 128, 192, 1000, 100, 0.05}, kSmall{40, 24, 20, 77, 16, 0.05}, kLarge{4096, 1024, 1024, 32000, 1024, 0.8};
+constexpr SpikeSizes kModerate{256, 128, 192, 1000, 100, 0.05}, kSmall{40, 24, 20, 77, 16, 0.05},
+    kLarge{4096, 1024, 1024, 32000, 1024, 0.8};
 constexpr std::string_view kStates[] = {"w1", "g", "w2"};
 constexpr std::string_view kReals[] = {"loss", "token_accuracy", "row_loss", "gradient.w1", "gradient.g", "gradient.w2"};
 constexpr int kSteps = 1000, kEvery = 100;
 
-#define GLIM_EXPECT_OK(expression)                                      \
-  do {                                                                  \
-    const Status glim_ok = (expression);                                \
-    ASSERT_TRUE(bool(glim_ok)) << glim_ok.error().message;              \
+#define GLIM_EXPECT_OK(expression)                         \
+  do {                                                     \
+    const Status glim_ok = (expression);                   \
+    ASSERT_TRUE(bool(glim_ok)) << glim_ok.error().message; \
   } while (false)
 
 class Gpu : public ::testing::Test {
@@ -53,7 +56,8 @@ void expect_same_step(DType real, const SpikeSizes& sizes, bool joins_head, doub
   GLIM_EXPECT_OK(gpu.run());
   for (const std::string_view name : kReals) {
     if (name == "token_accuracy" && real == DType::kBF16) continue;  // another rounding may be another argmax
-    const double error = name == "token_accuracy" && cpu.scalar(name) == 0 ? std::fabs(gpu.scalar(name)) : relative_error(gpu.output(name), cpu.output(name));
+    const double error = name == "token_accuracy" && cpu.scalar(name) == 0 ? std::fabs(gpu.scalar(name))
+                                                                           : relative_error(gpu.output(name), cpu.output(name));
     EXPECT_LE(error, tolerance) << name;
     std::printf("  %-15s %.2e\n", std::string(name).c_str(), error);
   }
@@ -61,10 +65,12 @@ void expect_same_step(DType real, const SpikeSizes& sizes, bool joins_head, doub
     EXPECT_EQ(gpu.output("num_correct"), cpu.output("num_correct"));
   }
   EXPECT_EQ(gpu.output("num_valid"), cpu.output("num_valid"));
-  EXPECT_EQ(cpu.scalar("num_valid"), static_cast<double>(std::ranges::count_if(values.at("labels"), [](double label) { return label >= 0; })));
+  EXPECT_EQ(cpu.scalar("num_valid"),
+            static_cast<double>(std::ranges::count_if(values.at("labels"), [](double label) { return label >= 0; })));
   for (const std::string_view name : kStates) {
     EXPECT_LE(relative_error(gpu.state(name), cpu.state(name)), tolerance) << name;
-    EXPECT_GT(relative_error(gpu.state(name), values.at(std::string(name))), 10 * tolerance * (real == DType::kBF16 ? 0 : 1)) << name << " was not updated";
+    EXPECT_GT(relative_error(gpu.state(name), values.at(std::string(name))), 10 * tolerance * (real == DType::kBF16 ? 0 : 1))
+        << name << " was not updated";
   }
 }
 
@@ -157,7 +163,8 @@ void expect_same_training(DType real, double tolerance) {
   ASSERT_EQ(losses[0].size(), expected.size());
   double worst = 0;
   for (size_t k = 0; k < expected.size(); ++k) worst = std::max(worst, std::fabs(losses[0][k] - expected[k]) / expected[k]);
-  std::printf("  loss %.6f -> %.6f over steps %d to %d; worst difference from the CPU %.2e\n", expected.front(), expected.back(), kEvery, kSteps, worst);
+  std::printf("  loss %.6f -> %.6f over steps %d to %d; worst difference from the CPU %.2e\n", expected.front(), expected.back(), kEvery,
+              kSteps, worst);
   EXPECT_LE(worst, tolerance);
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_TRUE(states[0] == states[1]) << "two runs of the same steps differ in bits";
@@ -188,8 +195,8 @@ TEST_F(Gpu, LargeStep) {
     GLIM_EXPECT_OK(gpu.executor().wait());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kReplays;
     const double last = gpu.scalar("loss");
-    std::printf("  %s: %.2f ms a step, %.1f TFLOP/s; loss %.6f -> %.6f\n", std::string(to_string(real)).c_str(), 1e3 * seconds, spike.flops / seconds * 1e-12,
-                first, last);
+    std::printf("  %s: %.2f ms a step, %.1f TFLOP/s; loss %.6f -> %.6f\n", std::string(to_string(real)).c_str(), 1e3 * seconds,
+                spike.flops / seconds * 1e-12, first, last);
     EXPECT_TRUE(std::isfinite(last));
     if (real == DType::kF32) {  // bf16 weights round such small steps away
       EXPECT_LT(last, first);
@@ -197,7 +204,7 @@ TEST_F(Gpu, LargeStep) {
   }
 }
 
-// Ops that the spike's program does not have, wide rows, and a step on the communication stream.
+// Ops that the spike does not have, rows wider than the tensor, and steps on the communication stream.
 TEST_F(Gpu, EventsJoinTheStreams) {
   OpTable table = builtin_ops();
   static OpDef exchange = table[*table.find("copy")];
@@ -205,7 +212,7 @@ TEST_F(Gpu, EventsJoinTheStreams) {
   exchange.role = Role::kCollective;
   ASSERT_TRUE(bool(table.add(exchange)));
   for (const DType real : {DType::kF64, DType::kF32, DType::kBF16}) {
-    const double tolerance = real == DType::kF64 ? 1e-13 : real == DType::kF32 ? 1e-6 : 1e-2;
+    const double tolerance = real == DType::kF64 ? 1e-13 : real == DType::kF32 ? 1e-5 : 2e-2;
     Graph g(table);
     const auto exchanged = [&](ValueId v) { return ops::emit_value(g, "toy_exchange", {v}); };
     const ValueId x = g.add_leaf(LeafKind::kInput, "x", {real, {300, 70}}), w = g.add_leaf(LeafKind::kParameter, "w", {real, {70, 70}});
@@ -215,6 +222,10 @@ TEST_F(Gpu, EventsJoinTheStreams) {
     g.add_output("both", exchanged(both));
     g.add_output("copied", ops::copy(g, both));
     g.add_output("sum", ops::matmul(g, both, x, {true, false, false}, ops::scale(g, w, 2.0)));
+    // Views into wider rows are read, and the halves of a concat are built in place: no kernel of theirs runs.
+    const ValueId narrow = ops::slice(g, x, 1, 10, 40);
+    const ValueId halves[] = {ops::mul(g, narrow, narrow), ops::matmul(g, x, ops::slice(g, w, 1, 3, 30))};
+    g.add_output("halves", ops::concat(g, halves, 1));
     g.add_update(w, exchanged(ops::scale(g, w, 0.5)));
     const Spike spike = make_program("exchange", std::move(g));
     CpuMachine cpu(spike);
@@ -228,7 +239,8 @@ TEST_F(Gpu, EventsJoinTheStreams) {
     for (int step = 0; step < 3; ++step) {  // the first run, and replays
       GLIM_EXPECT_OK(cpu.run());
       GLIM_EXPECT_OK(gpu.run());
-      for (const std::string_view name : {"both", "copied", "sum"}) EXPECT_LE(relative_error(gpu.output(name), cpu.output(name)), tolerance) << name << step;
+      for (const std::string_view name : {"both", "copied", "sum", "halves"})
+        EXPECT_LE(relative_error(gpu.output(name), cpu.output(name)), tolerance) << name << step;
       EXPECT_LE(relative_error(gpu.state("w"), cpu.state("w")), tolerance);
     }
   }
