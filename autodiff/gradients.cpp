@@ -27,8 +27,8 @@ Result<std::vector<ValueId>> gradients(Graph& graph, std::span<const Seeded> see
   const OpId add = graph.table().with_role(Role::kAdd);
   // The only place where cotangents are added.
   const auto accumulate = [&](ValueId primal, ValueId cotangent) {
-    GLIM_CHECK(graph.type(cotangent) == graph.type(primal),
-               fmt::format("a cotangent of type {} for a primal of type {}", to_string(graph.type(cotangent)), to_string(graph.type(primal))));
+    GLIM_CHECK(graph.type(cotangent) == graph.type(primal), fmt::format("a cotangent of type {} for a primal of type {}",
+                                                                        to_string(graph.type(cotangent)), to_string(graph.type(primal))));
     ValueId& sum = cotangents[primal.index];
     if (!sum.valid()) {
       sum = cotangent;
@@ -57,7 +57,8 @@ Result<std::vector<ValueId>> gradients(Graph& graph, std::span<const Seeded> see
     if (!live) continue;
     const OpDef& def = graph.def(n);
     if (def.diff != Diff::kHasVjp) {
-      return invalid_argument(fmt::format("op '{}' at {} has no vjp, but a gradient has to pass through it", def.name, graph.describe_origin(n)));
+      return invalid_argument(
+          fmt::format("op '{}' at {} has no vjp, but a gradient has to pass through it", def.name, graph.describe_origin(n)));
     }
     // Copies: the pools may grow while the rule runs.
     const std::vector<ValueId> in(graph.inputs(n).begin(), graph.inputs(n).end());

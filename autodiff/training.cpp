@@ -23,9 +23,14 @@ Status append_backward(Graph& graph, const Backward& options) {
     if (leaf.kind == LeafKind::kParameter && (!options.trains || options.trains(leaf.name))) parameters.push_back(leaf.value);
   }
   if (parameters.empty()) return invalid_argument("the model has no parameter to train");
+  const Origin outer = graph.current_origin();
+  graph.set_origin(graph.origin(graph.producer(loss)));
   const Seeded seeded{loss, graph.add_leaf(LeafKind::kSeed, kSeedName, graph.type(loss))};
   GLIM_ASSIGN(const std::vector<ValueId> cotangents, gradients(graph, {&seeded, 1}, parameters));
   for (size_t k = 0; k < parameters.size(); ++k) {
+    Origin origin = graph.origin(graph.producer(parameters[k]));
+    origin.is_vjp = true;
+    graph.set_origin(origin);
     TensorType type = graph.type(parameters[k]);
     type.dtype = accumulation_dtype(type.dtype);
     const ValueId main = graph.add_leaf(LeafKind::kGradient, gradient_name(graph.leaf(parameters[k]).name), type);
@@ -36,6 +41,7 @@ Status append_backward(Graph& graph, const Backward& options) {
     const ValueId wide = ops::cast(graph, cotangents[k], type.dtype);
     graph.add_update(main, options.accumulate ? ops::add(graph, main, wide) : wide);
   }
+  graph.set_origin(outer);
   return ok();
 }
 
@@ -57,7 +63,8 @@ Graph make_update_program(const OpTable& table, const std::vector<TrainedParamet
   state.push_back(add_leaves(LeafKind::kParameter, [](const std::string& name) { return name; }));
   if (has_master) state.push_back(add_leaves(LeafKind::kOptimizer, [](const std::string& name) { return master_name(name); }));
   state.push_back(add_leaves(LeafKind::kGradient, [](const std::string& name) { return gradient_name(name); }));
-  for (const int k : {0, 1}) state.push_back(add_leaves(LeafKind::kOptimizer, [k](const std::string& name) { return moment_name(name, k); }));
+  for (const int k : {0, 1})
+    state.push_back(add_leaves(LeafKind::kOptimizer, [k](const std::string& name) { return moment_name(name, k); }));
 
   const auto emit = [&](std::string_view op, const std::vector<ValueId>& in, const auto& attrs) {
     const Result<NodeId> node = graph.emit(*table.find(op), in, attrs);
@@ -72,7 +79,8 @@ Graph make_update_program(const OpTable& table, const std::vector<TrainedParamet
   for (size_t k = 0; k < parameters.size(); ++k) {
     for (const std::vector<ValueId>& row : state) operands.push_back(row[k]);
   }
-  const NodeId adamw = emit("adamw", operands, ops::AdamwAttrs{options.beta1, options.beta2, options.eps, options.weight_decay, has_master ? 1 : 0});
+  const NodeId adamw =
+      emit("adamw", operands, ops::AdamwAttrs{options.beta1, options.beta2, options.eps, options.weight_decay, has_master ? 1 : 0});
   uint32_t output = 0;
   graph.add_update(step, graph.output(adamw, output++));
   for (size_t k = 0; k < parameters.size(); ++k) {

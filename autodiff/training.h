@@ -9,15 +9,15 @@
 namespace glim {
 
 // Names of the leaves that training adds.
-[[nodiscard]] std::string gradient_name(std::string_view parameter);  // "gradient.decoder.3.q_proj"
-inline constexpr std::string_view kSeedName = "seed.loss";            // acc[1], 1 for a plain loss
+[[nodiscard]] std::string gradient_name(std::string_view parameter);    // "gradient.decoder.3.q_proj"
+inline constexpr std::string_view kSeedName = "seed.loss";              // acc[1], 1 for a plain loss
 inline constexpr std::string_view kLearningRateName = "learning_rate";  // acc[1]
 inline constexpr std::string_view kStepName = "adamw.step";             // acc[1]: updates done so far
 
 struct Backward {
-  std::string loss = "loss";                                // the output that is differentiated, acc[1]
-  std::function<bool(std::string_view parameter)> trains;   // absent: every parameter is trained
-  bool accumulate = false;                                  // main gradients: added to (the next micro-steps) or replaced (the first)
+  std::string loss = "loss";                               // the output that is differentiated, acc[1]
+  std::function<bool(std::string_view parameter)> trains;  // absent: every parameter is trained
+  bool accumulate = false;                                 // main gradients: added to (the next micro-steps) or replaced (the first)
 };
 // Appends the backward pass to a forward graph. Main gradients are leaves of kind kGradient in the accumulation type; a parameter that
 // the loss does not depend on gets zeros. Fails when there is no such output or nothing to train.

@@ -32,7 +32,8 @@ Status set_random_inputs(Model& model, int64_t tokens) {
     if (input.name == "tokens" && input.range) vocabulary = input.range->second + 1;
   }
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < tokens; ++i) ids.push_back(static_cast<int32_t>(uniform_draw(make_stream(1, "bench"), static_cast<uint64_t>(i)) * static_cast<double>(vocabulary)));
+  for (int64_t i = 0; i < tokens; ++i)
+    ids.push_back(static_cast<int32_t>(uniform_draw(make_stream(1, "bench"), static_cast<uint64_t>(i)) * static_cast<double>(vocabulary)));
   GLIM_TRY(model.set_inputs({{"tokens", ids}, {"labels", ids}, {"row_lengths", {static_cast<int32_t>(tokens)}}}));
   GLIM_TRY(model.set_scalar(kLearningRateName, 1e-3));
   return model.set_scalar("denominator", static_cast<double>(tokens - 1));
@@ -87,15 +88,21 @@ Status bench(const BenchOptions& options) {
   std::vector<std::pair<std::string, OpTime>> table(ops.begin(), ops.end());
   std::sort(table.begin(), table.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   if (options.json) {
-    nlohmann::ordered_json report{{"median_seconds", median}, {"min_seconds", seconds.front()}, {"tokens_per_second", static_cast<double>(options.tokens) / median}, {"gflop_per_second", flops / median / 1e9}};
+    nlohmann::ordered_json report{{"median_seconds", median},
+                                  {"min_seconds", seconds.front()},
+                                  {"tokens_per_second", static_cast<double>(options.tokens) / median},
+                                  {"gflop_per_second", flops / median / 1e9}};
     for (const auto& [name, time] : table) report["ops"][name] = {{"seconds", time.seconds}, {"calls", time.calls}, {"flops", time.flops}};
     std::printf("%s\n", report.dump(1).c_str());
     return ok();
   }
-  std::printf("forward + backward + update of %lld tokens: median %.1f ms (min %.1f, %lld steps), %.0f tokens/s, %.1f GFLOP/s\n", static_cast<long long>(options.tokens), median * 1e3, seconds.front() * 1e3,
-              static_cast<long long>(options.steps), static_cast<double>(options.tokens) / median, flops / median / 1e9);
+  std::printf("forward + backward + update of %lld tokens: median %.1f ms (min %.1f, %lld steps), %.0f tokens/s, %.1f GFLOP/s\n",
+              static_cast<long long>(options.tokens), median * 1e3, seconds.front() * 1e3, static_cast<long long>(options.steps),
+              static_cast<double>(options.tokens) / median, flops / median / 1e9);
   std::printf("%-28s %6s %10s %8s %10s\n", "op", "calls", "ms", "share", "GFLOP/s");
-  for (const auto& [name, time] : table) std::printf("%-28s %6lld %10.2f %7.1f%% %10.1f\n", name.c_str(), static_cast<long long>(time.calls), time.seconds * 1e3, 100 * time.seconds / median, time.flops / time.seconds / 1e9);
+  for (const auto& [name, time] : table)
+    std::printf("%-28s %6lld %10.2f %7.1f%% %10.1f\n", name.c_str(), static_cast<long long>(time.calls), time.seconds * 1e3,
+                100 * time.seconds / median, time.flops / time.seconds / 1e9);
   return ok();
 }
 
@@ -106,7 +113,9 @@ void add_bench(CLI::App& app, Body& body) {
   CLI::App* command = app.add_subcommand("bench", "time a training step and its ops");
   add_run_options(*command, *options);
   command->add_option("--tokens", options->tokens, "T")->capture_default_str()->check(CLI::Range(2, 1 << 30));
-  command->add_option("--steps", options->steps, "measured steps, after one that warms up")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  command->add_option("--steps", options->steps, "measured steps, after one that warms up")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   command->add_flag("--json", options->json, "print one JSON object");
   command->footer("Example: glim bench muse_glimmer_tiny --tokens 512");
   command->callback([options, &body] { body = [options] { return bench(*options); }; });

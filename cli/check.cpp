@@ -21,7 +21,10 @@ Status check(const ModelOptions& options, CheckOptions check_options) {
   for (const CheckLine& line : lines) {
     num_failed += line.passed() ? 0 : 1;
     if (options.json) {
-      std::printf("%s\n", nlohmann::ordered_json{{"check", line.what}, {"error", line.error}, {"bound", line.bound}, {"passed", line.passed()}}.dump().c_str());
+      std::printf("%s\n",
+                  nlohmann::ordered_json{{"check", line.what}, {"error", line.error}, {"bound", line.bound}, {"passed", line.passed()}}
+                      .dump()
+                      .c_str());
     } else {
       std::printf("%-4s %-64s error %.1e  bound %.1e\n", line.passed() ? "ok" : "FAIL", line.what.c_str(), line.error, line.bound);
     }

@@ -7,10 +7,14 @@
 namespace glim::cli {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("model", options.model, "a TOML file, a Hugging Face folder or its config.json, or a shipped model such as muse_glimmer_tiny")
+  command
+      .add_option("model", options.model,
+                  "a TOML file, a Hugging Face folder or its config.json, or a shipped model such as muse_glimmer_tiny")
       ->required()
       ->type_name("MODEL");
-  command.add_option("--set", options.set, "set a dim, constant or flag of the model, for example --set num_layers=2")->type_name("NAME=VALUE")->take_all();
+  command.add_option("--set", options.set, "set a dim, constant or flag of the model, for example --set num_layers=2")
+      ->type_name("NAME=VALUE")
+      ->take_all();
 }
 
 void add_run_options(CLI::App& command, ModelOptions& options) {
@@ -30,7 +34,8 @@ Result<DType> real_dtype(const ModelOptions& options) {
 Status check_backend(const ModelOptions& options) {
   if (options.backend == "cpu") return ok();
   constexpr std::string_view kBackends[] = {"cpu", "cuda"};
-  if (options.backend != "cuda") return invalid_argument(fmt::format("--backend is cpu or cuda, not '{}'{}", options.backend, did_you_mean(options.backend, kBackends)));
+  if (options.backend != "cuda")
+    return invalid_argument(fmt::format("--backend is cpu or cuda, not '{}'{}", options.backend, did_you_mean(options.backend, kBackends)));
   return invalid_argument("--backend cuda: models do not run on the GPU in this version; use --backend cpu");
 }
 

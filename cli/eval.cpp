@@ -45,11 +45,16 @@ Status evaluate(const EvalOptions& options) {
     num_valid += static_cast<int64_t>(model.scalar(ProgramKind::kForward, "num_valid"));
   }
   const auto valid = static_cast<double>(std::max<int64_t>(1, num_valid));
-  const nlohmann::ordered_json report{{"loss", loss / valid}, {"token_accuracy", static_cast<double>(num_correct) / valid}, {"num_correct", num_correct}, {"num_valid", num_valid}, {"rows", rows}};
+  const nlohmann::ordered_json report{{"loss", loss / valid},
+                                      {"token_accuracy", static_cast<double>(num_correct) / valid},
+                                      {"num_correct", num_correct},
+                                      {"num_valid", num_valid},
+                                      {"rows", rows}};
   if (options.json) {
     std::printf("%s\n", report.dump().c_str());
   } else {
-    std::printf("loss %.6f  token accuracy %.2f %%  (%s of %s tokens)\n", loss / valid, 100 * static_cast<double>(num_correct) / valid, with_commas(num_correct).c_str(), with_commas(num_valid).c_str());
+    std::printf("loss %.6f  token accuracy %.2f %%  (%s of %s tokens)\n", loss / valid, 100 * static_cast<double>(num_correct) / valid,
+                with_commas(num_correct).c_str(), with_commas(num_valid).c_str());
   }
   return ok();
 }

@@ -28,7 +28,8 @@ Result<std::vector<int32_t>> read_prompt(const GenerateOptions& options, const M
   if (given != 1) return invalid_argument("give exactly one of --prompt, --ids and --inputs");
   if (!options.ids.empty()) return options.ids;
   if (!options.prompt.empty()) {
-    if (spec.vocabulary != "bytes") return invalid_argument(fmt::format("{} is no model over bytes: give token ids with --ids or --inputs", spec.file));
+    if (spec.vocabulary != "bytes")
+      return invalid_argument(fmt::format("{} is no model over bytes: give token ids with --ids or --inputs", spec.file));
     std::vector<int32_t> ids;
     for (const char c : options.prompt) ids.push_back(static_cast<uint8_t>(c));
     return ids;
@@ -65,8 +66,10 @@ Status run(const GenerateOptions& options) {
   if (as_text) std::printf("%s", options.prompt.c_str());
   const auto on_token = [&](int32_t token) {
     if (options.json) return;
-    if (as_text) std::printf("%c", token >= 32 || token == '\n' || token == '\t' ? token : ' ');
-    else std::printf("%d ", token);
+    if (as_text)
+      std::printf("%c", token >= 32 || token == '\n' || token == '\t' ? token : ' ');
+    else
+      std::printf("%d ", token);
     std::fflush(stdout);
   };
   GLIM_ASSIGN(const std::vector<int32_t> tokens, generate(model, prompt, options.num_tokens, options.sampling, on_token));
@@ -90,8 +93,12 @@ void add_generate(CLI::App& app, Body& body) {
   command->add_option("--outputs", options->outputs, "write the new tokens as `generated` [1, tokens]")->type_name("FILE");
   command->add_option("-n,--num-tokens", options->num_tokens, "tokens to generate")->capture_default_str()->check(CLI::Range(1, 1 << 24));
   command->add_option("--temperature", options->sampling.temperature, "0 = greedy")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--top-k", options->sampling.top_k, "keep the k most likely tokens; 0 = all")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", options->sampling.top_p, "keep the most likely tokens up to this probability")->capture_default_str()->check(CLI::Range(0.0, 1.0));
+  command->add_option("--top-k", options->sampling.top_k, "keep the k most likely tokens; 0 = all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", options->sampling.top_p, "keep the most likely tokens up to this probability")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", options->sampling.seed, "of the sampling")->capture_default_str();
   command->add_option("--stop", options->sampling.stop, "token ids that end generation")->delimiter(',');
   command->add_flag("--json", options->json, "print the new tokens as one JSON object");

@@ -33,7 +33,8 @@ Result<std::string> draw_svg(const std::string& dot) {
   for (size_t n = 0; pipe != nullptr && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) svg.append(buffer, n);
   const int status = pipe != nullptr ? pclose(pipe) : -1;
   std::filesystem::remove(file);
-  if (status != 0) return invalid_argument("--format svg needs Graphviz: the program 'dot' is not there or failed (Debian: apt-get install graphviz)");
+  if (status != 0)
+    return invalid_argument("--format svg needs Graphviz: the program 'dot' is not there or failed (Debian: apt-get install graphviz)");
   return svg;
 }
 
@@ -53,9 +54,12 @@ Status show(const GraphOptions& options) {
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, ""));
   const std::optional<ProgramKind> kind = parse_program_kind(options.program);
   constexpr std::string_view kPrograms[] = {"forward", "first", "next", "update"}, kFormats[] = {"text", "dot", "svg"};
-  if (!kind) return invalid_argument(fmt::format("--program is forward, first, next or update, not '{}'{}", options.program, did_you_mean(options.program, kPrograms)));
+  if (!kind)
+    return invalid_argument(
+        fmt::format("--program is forward, first, next or update, not '{}'{}", options.program, did_you_mean(options.program, kPrograms)));
   if (std::find(std::begin(kFormats), std::end(kFormats), options.format) == std::end(kFormats)) {
-    return invalid_argument(fmt::format("--format is text, dot or svg, not '{}'{}", options.format, did_you_mean(options.format, kFormats)));
+    return invalid_argument(
+        fmt::format("--format is text, dot or svg, not '{}'{}", options.format, did_you_mean(options.format, kFormats)));
   }
   CompileOptions compile_options;
   compile_options.real = dtype;
@@ -69,7 +73,9 @@ Status show(const GraphOptions& options) {
   BuiltModel facts{Graph(builtin_ops()), {}, {}, {}};
   GLIM_ASSIGN(const Graph graph, lower(source.spec, builtin_ops(), compile_options, *kind, facts));
   for (const PassReport& report : reports) {
-    if (options.timings) std::fprintf(stderr, "%-20s %8.3f ms  %6zu -> %zu nodes\n", report.name.c_str(), report.seconds * 1e3, report.nodes_before, report.nodes_after);
+    if (options.timings)
+      std::fprintf(stderr, "%-20s %8.3f ms  %6zu -> %zu nodes\n", report.name.c_str(), report.seconds * 1e3, report.nodes_before,
+                   report.nodes_after);
   }
   std::string text = options.format == "text" ? print(graph, {options.origins}) : to_dot(graph);
   if (options.format == "svg") {
@@ -86,7 +92,8 @@ void add_graph(CLI::App& app, Body& body) {
   auto options = std::make_shared<GraphOptions>();
   CLI::App* command = app.add_subcommand("graph", "print a model's graph after any pass");
   add_model_options(*command, *options);
-  command->add_option("--program", options->program, "forward, first or next (training micro-steps), or update (the optimizer)")->capture_default_str();
+  command->add_option("--program", options->program, "forward, first or next (training micro-steps), or update (the optimizer)")
+      ->capture_default_str();
   command->add_option("--stop-after", options->stop_after, "a pass, or autodiff; default: after all passes");
   command->add_option("--disable", options->disabled, "leave a pass out");
   command->add_option("--format", options->format, "text, dot or svg (through Graphviz)")->capture_default_str();
@@ -98,7 +105,9 @@ void add_graph(CLI::App& app, Body& body) {
   command->add_flag("--timings", options->timings, "print how long each pass took, to stderr");
   command->add_flag("--origins", options->origins, "say where each node comes from");
   command->add_option("-o,--output", options->output, "write to a file")->type_name("FILE");
-  command->footer("Example: glim graph muse_glimmer_tiny --stop-after fuse_forward\nExample: glim graph muse_glimmer_tiny --set num_layers=1 --format svg -o graph.svg");
+  command->footer(
+      "Example: glim graph muse_glimmer_tiny --stop-after fuse_forward\nExample: glim graph muse_glimmer_tiny --set num_layers=1 --format "
+      "svg -o graph.svg");
   command->callback([options, &body] { body = [options] { return show(*options); }; });
 }
 

@@ -12,9 +12,14 @@ namespace glim::cli {
 namespace {
 
 nlohmann::ordered_json describe(const OpDef& def) {
-  nlohmann::ordered_json op{{"name", def.name}, {"summary", def.summary}, {"has_vjp", def.diff == Diff::kHasVjp}, {"fused", def.decompose != nullptr},
-                            {"cuda", def.cuda != nullptr}, {"cases", def.cases().size()}};
-  for (const OperandSpec& operand : def.operands) op["operands"].push_back(std::string(operand.name) + (operand.optional ? "?" : operand.variadic ? "..." : ""));
+  nlohmann::ordered_json op{{"name", def.name},
+                            {"summary", def.summary},
+                            {"has_vjp", def.diff == Diff::kHasVjp},
+                            {"fused", def.decompose != nullptr},
+                            {"cuda", def.cuda != nullptr},
+                            {"cases", def.cases().size()}};
+  for (const OperandSpec& operand : def.operands)
+    op["operands"].push_back(std::string(operand.name) + (operand.optional ? "?" : operand.variadic ? "..." : ""));
   for (const std::string_view output : def.outputs) op["outputs"].push_back(output);
   for (const AttrSpec& attr : def.attrs) {
     nlohmann::ordered_json entry{{"name", attr.name}, {"doc", attr.doc}, {"required", attr.required}};
@@ -37,8 +42,10 @@ Status list(bool json) {
       for (const auto& item : list) text += (text.empty() ? "" : ", ") + (item.is_object() ? item["name"] : item).get<std::string>();
       return text;
     };
-    std::printf("%-26s (%s) -> %s%s\n%28s%s\n", op["name"].get<std::string>().c_str(), join(op.value("operands", nlohmann::ordered_json::array())).c_str(), join(op["outputs"]).c_str(),
-                op.contains("attrs") ? fmt::format("  {{{}}}", join(op["attrs"])).c_str() : "", "", op["summary"].get<std::string>().c_str());
+    std::printf("%-26s (%s) -> %s%s\n%28s%s\n", op["name"].get<std::string>().c_str(),
+                join(op.value("operands", nlohmann::ordered_json::array())).c_str(), join(op["outputs"]).c_str(),
+                op.contains("attrs") ? fmt::format("  {{{}}}", join(op["attrs"])).c_str() : "", "",
+                op["summary"].get<std::string>().c_str());
   }
   return ok();
 }

@@ -20,11 +20,16 @@ struct PlanArguments : ModelOptions {
 
 void print_text(const TrainingPlan& plan, const PlanArguments& arguments) {
   const auto tokens = static_cast<double>(arguments.tokens);
-  std::printf("%s parameters (%s trained), %s training, %lld tokens in %lld segment(s)\n", with_commas(plan.num_parameters).c_str(), with_commas(plan.num_trained).c_str(),
-              arguments.dtype.c_str(), static_cast<long long>(arguments.tokens), static_cast<long long>(arguments.segments));
-  std::printf("compiled in %.3f s: %s nodes, %s of graph\n\n", plan.compile_seconds, with_commas(static_cast<int64_t>(plan.num_nodes)).c_str(), in_bytes(static_cast<double>(plan.graph_bytes)).c_str());
+  std::printf("%s parameters (%s trained), %s training, %lld tokens in %lld segment(s)\n", with_commas(plan.num_parameters).c_str(),
+              with_commas(plan.num_trained).c_str(), arguments.dtype.c_str(), static_cast<long long>(arguments.tokens),
+              static_cast<long long>(arguments.segments));
+  std::printf("compiled in %.3f s: %s nodes, %s of graph\n\n", plan.compile_seconds,
+              with_commas(static_cast<int64_t>(plan.num_nodes)).c_str(), in_bytes(static_cast<double>(plan.graph_bytes)).c_str());
   std::printf("%-10s %14s %16s %14s\n", "", "FLOPs/token", "TFLOP/micro-step", "bytes moved");
-  const auto row = [&](const char* name, double flops, double bytes) { std::printf("%-10s %14s %16.3f %14s\n", name, with_commas(static_cast<int64_t>(flops / tokens)).c_str(), flops / 1e12, in_bytes(bytes).c_str()); };
+  const auto row = [&](const char* name, double flops, double bytes) {
+    std::printf("%-10s %14s %16.3f %14s\n", name, with_commas(static_cast<int64_t>(flops / tokens)).c_str(), flops / 1e12,
+                in_bytes(bytes).c_str());
+  };
   row("forward", plan.forward_flops, plan.forward_bytes);
   row("backward", plan.backward_flops, plan.backward_bytes);
   row("both", plan.forward_flops + plan.backward_flops, plan.forward_bytes + plan.backward_bytes);
@@ -44,17 +49,22 @@ void print_text(const TrainingPlan& plan, const PlanArguments& arguments) {
   line("saved primals", [](const PolicyPlan& p) { return in_bytes(p.saved_bytes); });
   line("recomputed", [](const PolicyPlan& p) { return fmt::format("{:.2f} TFLOP", p.recompute_flops / 1e12); });
   line("  taking", [](const PolicyPlan& p) { return fmt::format("{:.1f} ms", p.recompute_seconds * 1e3); });
-  std::printf("\n(times by the cost model: %.0f TFLOP/s, %.1f TB/s; --tflops and --terabytes change it)\n", arguments.tflops, arguments.terabytes);
+  std::printf("\n(times by the cost model: %.0f TFLOP/s, %.1f TB/s; --tflops and --terabytes change it)\n", arguments.tflops,
+              arguments.terabytes);
 }
 
 void print_json(const TrainingPlan& plan) {
-  nlohmann::ordered_json report{{"num_parameters", plan.num_parameters}, {"num_trained", plan.num_trained},
-                                {"forward_flops", plan.forward_flops},   {"backward_flops", plan.backward_flops},
-                                {"update_flops", plan.update_flops},     {"forward_bytes", plan.forward_bytes},
-                                {"backward_bytes", plan.backward_bytes}, {"update_bytes", plan.update_bytes},
-                                {"compile_seconds", plan.compile_seconds}, {"num_nodes", plan.num_nodes}, {"graph_bytes", plan.graph_bytes}};
+  nlohmann::ordered_json report{
+      {"num_parameters", plan.num_parameters}, {"num_trained", plan.num_trained},   {"forward_flops", plan.forward_flops},
+      {"backward_flops", plan.backward_flops}, {"update_flops", plan.update_flops}, {"forward_bytes", plan.forward_bytes},
+      {"backward_bytes", plan.backward_bytes}, {"update_bytes", plan.update_bytes}, {"compile_seconds", plan.compile_seconds},
+      {"num_nodes", plan.num_nodes},           {"graph_bytes", plan.graph_bytes}};
   for (const PolicyPlan& policy : plan.policies) {
-    nlohmann::ordered_json entry{{"total_bytes", policy.total_bytes}, {"live_bytes_peak", policy.live_bytes_peak}, {"saved_bytes", policy.saved_bytes}, {"recompute_flops", policy.recompute_flops}, {"recompute_seconds", policy.recompute_seconds}};
+    nlohmann::ordered_json entry{{"total_bytes", policy.total_bytes},
+                                 {"live_bytes_peak", policy.live_bytes_peak},
+                                 {"saved_bytes", policy.saved_bytes},
+                                 {"recompute_flops", policy.recompute_flops},
+                                 {"recompute_seconds", policy.recompute_seconds}};
     for (size_t a = 0; a < kNumArenas; ++a) entry["arenas"][std::string(to_string(static_cast<Arena>(a)))] = policy.arena_bytes[a];
     report["policies"][std::string(to_string(policy.policy))] = std::move(entry);
   }
@@ -71,8 +81,10 @@ Status plan(const PlanArguments& arguments) {
   options.cost_model = {arguments.tflops * 1e12, arguments.terabytes * 1e12};
   options.saved_bytes_budget = static_cast<size_t>(arguments.budget_gib * 1073741824.0);
   GLIM_ASSIGN(const TrainingPlan result, plan_training(source.spec, builtin_ops(), options));
-  if (arguments.json) print_json(result);
-  else print_text(result, arguments);
+  if (arguments.json)
+    print_json(result);
+  else
+    print_text(result, arguments);
   return ok();
 }
 
@@ -83,10 +95,12 @@ void add_plan(CLI::App& app, Body& body) {
   arguments->dtype = "bf16";
   CLI::App* command = app.add_subcommand("plan", "parameters, memory, FLOPs and rematerialisation of a training step, without a GPU");
   add_model_options(*command, *arguments);
-  command->add_option("--dtype", arguments->dtype, "bf16 (with f32 master weights, gradients and moments), f32 or f64")->capture_default_str();
+  command->add_option("--dtype", arguments->dtype, "bf16 (with f32 master weights, gradients and moments), f32 or f64")
+      ->capture_default_str();
   command->add_option("--tokens", arguments->tokens, "T")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   command->add_option("--segments", arguments->segments, "G")->capture_default_str()->check(CLI::Range(1, 1 << 30));
-  command->add_option("--budget", arguments->budget_gib, "GiB of saved primals for the policy auto (default: half of what none saves)")->check(CLI::NonNegativeNumber);
+  command->add_option("--budget", arguments->budget_gib, "GiB of saved primals for the policy auto (default: half of what none saves)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--tflops", arguments->tflops, "cost model: TFLOP/s")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--terabytes", arguments->terabytes, "cost model: TB/s of memory")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "print one JSON object");

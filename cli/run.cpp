@@ -100,8 +100,12 @@ void add_run(CLI::App& app, Body& body) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "run a model over a batch of tensors, with gradients if asked for");
   add_run_options(*command, *options);
-  command->add_option("--inputs", options->inputs, "input_ids, labels, attention_mask, position_ids as [rows, tokens]")->required()->type_name("FILE");
-  command->add_option("--outputs", options->outputs, "logits, loss, token_accuracy, num_correct, num_valid, ...")->required()->type_name("FILE");
+  command->add_option("--inputs", options->inputs, "input_ids, labels, attention_mask, position_ids as [rows, tokens]")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--outputs", options->outputs, "logits, loss, token_accuracy, num_correct, num_valid, ...")
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--grad", options->gradients, "also write grad.NAME, the gradient of the loss, for every parameter");
   command->add_flag("--hidden", options->hidden, "also write hidden.LAYER, the residual stream after each layer");
   command->add_flag("--no-logits", options->no_logits, "do not compute logits: the loss then never holds more than a chunk of them");

@@ -44,18 +44,27 @@ class ProgressPrinter {
     const bool last = m.step == config_.steps, due = m.step == 1 || m.step % config_.log_every == 0 || last;
     const double loss = interval_.loss / static_cast<double>(interval_.steps);
     const double accuracy = interval_.num_valid > 0 ? interval_.accuracy_correct / static_cast<double>(interval_.num_valid) : 0;
-    const double tokens_per_second = static_cast<double>(interval_.num_tokens) / interval_.seconds, gflops = interval_.flops / interval_.seconds / 1e9;
+    const double tokens_per_second = static_cast<double>(interval_.num_tokens) / interval_.seconds,
+                 gflops = interval_.flops / interval_.seconds / 1e9;
     double remaining = elapsed / static_cast<double>(m.step) * static_cast<double>(config_.steps - m.step);
     if (config_.max_seconds > 0) remaining = std::max(0.0, std::min(remaining, config_.max_seconds - elapsed));
     if (json_ && due) {
-      const nlohmann::ordered_json line{{"step", m.step}, {"loss", loss}, {"token_accuracy", accuracy}, {"learning_rate", m.learning_rate},
-                                        {"gradient_norm", m.gradient_norm}, {"skipped", m.skipped}, {"tokens_per_second", tokens_per_second},
-                                        {"gflop_per_second", gflops}, {"seconds", elapsed}};
+      const nlohmann::ordered_json line{{"step", m.step},
+                                        {"loss", loss},
+                                        {"token_accuracy", accuracy},
+                                        {"learning_rate", m.learning_rate},
+                                        {"gradient_norm", m.gradient_norm},
+                                        {"skipped", m.skipped},
+                                        {"tokens_per_second", tokens_per_second},
+                                        {"gflop_per_second", gflops},
+                                        {"seconds", elapsed}};
       std::printf("%s\n", line.dump().c_str());
     } else if (!json_ && (due || is_terminal_)) {
-      const std::string text = fmt::format("step {:>5}/{}  loss {:7.4f}  token accuracy {:5.1f} %  lr {:.2e}  grad norm {:8.3f}  {:>8.0f} tokens/s  {:6.1f} GFLOP/s  ETA {:.0f} s{}",
-                                           m.step, config_.steps, loss, 100 * accuracy, m.learning_rate, m.gradient_norm, tokens_per_second, gflops, remaining,
-                                           m.skipped ? "  (skipped: gradients not finite)" : "");
+      const std::string text = fmt::format(
+          "step {:>5}/{}  loss {:7.4f}  token accuracy {:5.1f} %  lr {:.2e}  grad norm {:8.3f}  {:>8.0f} tokens/s  {:6.1f} GFLOP/s  ETA "
+          "{:.0f} s{}",
+          m.step, config_.steps, loss, 100 * accuracy, m.learning_rate, m.gradient_norm, tokens_per_second, gflops, remaining,
+          m.skipped ? "  (skipped: gradients not finite)" : "");
       std::printf(is_terminal_ && !due ? "\r%s" : is_terminal_ ? "\r%s\n" : "%s\n", text.c_str());
     }
     std::fflush(stdout);
@@ -64,9 +73,15 @@ class ProgressPrinter {
 
   void validation(int64_t step, const Evaluation& e) {
     if (json_) {
-      std::printf("%s\n", nlohmann::ordered_json{{"step", step}, {"validation_loss", e.loss}, {"validation_token_accuracy", e.token_accuracy}, {"num_valid", e.num_valid}}.dump().c_str());
+      std::printf(
+          "%s\n",
+          nlohmann::ordered_json{
+              {"step", step}, {"validation_loss", e.loss}, {"validation_token_accuracy", e.token_accuracy}, {"num_valid", e.num_valid}}
+              .dump()
+              .c_str());
     } else {
-      std::printf("validation after step %lld: loss %.4f  token accuracy %.1f %%  (%lld tokens)\n", static_cast<long long>(step), e.loss, 100 * e.token_accuracy, static_cast<long long>(e.num_valid));
+      std::printf("validation after step %lld: loss %.4f  token accuracy %.1f %%  (%lld tokens)\n", static_cast<long long>(step), e.loss,
+                  100 * e.token_accuracy, static_cast<long long>(e.num_valid));
     }
     std::fflush(stdout);
   }
@@ -83,8 +98,9 @@ Status train(const TrainOptions& options) {
   const CompiledModel& compiled = trainer.model().compiled();
   if (!options.json) {
     std::printf("%s: %s parameters, %s; %s bytes of text in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
-                with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(), with_commas(trainer.data().num_bytes()).c_str(),
-                with_commas(trainer.data().num_rows()).c_str(), static_cast<long long>(config.tokens), with_commas(trainer.data().num_validation_bytes()).c_str());
+                with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(),
+                with_commas(trainer.data().num_bytes()).c_str(), with_commas(trainer.data().num_rows()).c_str(),
+                static_cast<long long>(config.tokens), with_commas(trainer.data().num_validation_bytes()).c_str());
   }
   ProgressPrinter progress(config, options.json);
   const auto start = std::chrono::steady_clock::now();
@@ -116,7 +132,8 @@ void add_train(CLI::App& app, Body& body) {
   command->add_flag("--json", options->json, "one JSON object per line instead of text");
   command->footer(
       "Example: glim train train.toml, where train.toml says\n"
-      "  model = \"muse_glimmer_tiny\"\n  [data]\n  text = [\"corpus.txt\"]\n  [train]\n  steps = 200\n  tokens = 512\n  learning_rate = 2e-3\n  output = \"trained\"");
+      "  model = \"muse_glimmer_tiny\"\n  [data]\n  text = [\"corpus.txt\"]\n  [train]\n  steps = 200\n  tokens = 512\n  learning_rate = "
+      "2e-3\n  output = \"trained\"");
   command->callback([options, &body] { body = [options] { return train(*options); }; });
 }
 

@@ -42,10 +42,12 @@ void add(CLI::App& app, Body& body, const char* name, const char* what, const ch
 }  // namespace
 
 void add_import(CLI::App& app, Body& body) {
-  add(app, body, "import", "check a Hugging Face folder against its model, and copy it", "Example: glim import downloaded/ --output checkpoint/ --dtype bf16");
+  add(app, body, "import", "check a Hugging Face folder against its model, and copy it",
+      "Example: glim import downloaded/ --output checkpoint/ --dtype bf16");
 }
 void add_export(CLI::App& app, Body& body) {
-  add(app, body, "export", "write weights as a Hugging Face folder", "Example: glim export muse_glimmer_30b --weights checkpoint/ --output hf/ --max-shard-bytes 50000000000");
+  add(app, body, "export", "write weights as a Hugging Face folder",
+      "Example: glim export muse_glimmer_30b --weights checkpoint/ --output hf/ --max-shard-bytes 50000000000");
 }
 
 }  // namespace glim::cli

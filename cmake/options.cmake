@@ -4,7 +4,6 @@ option(GLIM_SANITIZE "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(GLIM_SANITIZE_THREAD "ThreadSanitizer" OFF)
 option(GLIM_WERROR "warnings are errors" OFF)
 option(GLIM_NATIVE "compile for this machine's processor" ON)
-option(GLIM_BLAS "matrix products through a BLAS library (OpenBLAS) behind Eigen" OFF)
 set(GLIM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO (when nvcc is there)")
 set_property(CACHE GLIM_CUDA PROPERTY STRINGS AUTO ON OFF)
 

@@ -23,9 +23,15 @@ struct AttrSpec {
   std::string_view doc;
 };
 
-constexpr AttrSpec real_attr(std::string_view name, double value, std::string_view doc) { return {name, AttrKind::kReal, false, value, 0, {}, doc}; }
-constexpr AttrSpec integer_attr(std::string_view name, int64_t value, std::string_view doc) { return {name, AttrKind::kInteger, false, 0, value, {}, doc}; }
-constexpr AttrSpec bool_attr(std::string_view name, bool value, std::string_view doc) { return {name, AttrKind::kBool, false, 0, value ? 1 : 0, {}, doc}; }
+constexpr AttrSpec real_attr(std::string_view name, double value, std::string_view doc) {
+  return {name, AttrKind::kReal, false, value, 0, {}, doc};
+}
+constexpr AttrSpec integer_attr(std::string_view name, int64_t value, std::string_view doc) {
+  return {name, AttrKind::kInteger, false, 0, value, {}, doc};
+}
+constexpr AttrSpec bool_attr(std::string_view name, bool value, std::string_view doc) {
+  return {name, AttrKind::kBool, false, 0, value ? 1 : 0, {}, doc};
+}
 constexpr AttrSpec enum_attr(std::string_view name, int64_t value, std::span<const std::string_view> choices, std::string_view doc) {
   return {name, AttrKind::kEnum, false, 0, value, choices, doc};
 }
@@ -66,15 +72,21 @@ inline int64_t integer_at(std::span<const uint32_t> words, size_t k) {
   std::memcpy(&value, words.data() + k * kWordsPerAttr, sizeof value);
   return value;
 }
-inline void set_real(std::span<uint32_t> words, size_t k, double value) { std::memcpy(words.data() + k * kWordsPerAttr, &value, sizeof value); }
-inline void set_integer(std::span<uint32_t> words, size_t k, int64_t value) { std::memcpy(words.data() + k * kWordsPerAttr, &value, sizeof value); }
+inline void set_real(std::span<uint32_t> words, size_t k, double value) {
+  std::memcpy(words.data() + k * kWordsPerAttr, &value, sizeof value);
+}
+inline void set_integer(std::span<uint32_t> words, size_t k, int64_t value) {
+  std::memcpy(words.data() + k * kWordsPerAttr, &value, sizeof value);
+}
 
 // The words of an op whose attributes all have their defaults.
 inline std::vector<uint32_t> default_words(std::span<const AttrSpec> specs) {
   std::vector<uint32_t> words(specs.size() * kWordsPerAttr);
   for (size_t k = 0; k < specs.size(); ++k) {
-    if (specs[k].kind == AttrKind::kReal) set_real(words, k, specs[k].default_real);
-    else set_integer(words, k, specs[k].default_integer);
+    if (specs[k].kind == AttrKind::kReal)
+      set_real(words, k, specs[k].default_real);
+    else
+      set_integer(words, k, specs[k].default_integer);
   }
   return words;
 }

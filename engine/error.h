@@ -72,18 +72,17 @@ void set_bug_handler(BugHandler handler);
 
 }  // namespace glim
 
-#define GLIM_CHECK(condition, what) \
-  ((condition) ? void(0) : ::glim::report_bug(__FILE__, __LINE__, #condition, (what)))
+#define GLIM_CHECK(condition, what) ((condition) ? void(0) : ::glim::report_bug(__FILE__, __LINE__, #condition, (what)))
 
 #define GLIM_CONCAT_INNER(a, b) a##b
 #define GLIM_CONCAT(a, b) GLIM_CONCAT_INNER(a, b)
 // GLIM_TRY(status_expression);  GLIM_ASSIGN(auto x, result_expression);  both return the error to the caller.
-#define GLIM_TRY(...)                                                     \
-  do {                                                                    \
+#define GLIM_TRY(...)                                                                          \
+  do {                                                                                         \
     if (auto glim_status = (__VA_ARGS__); !glim_status) return std::move(glim_status.error()); \
   } while (false)
 #define GLIM_ASSIGN(declaration, ...) GLIM_ASSIGN_INNER(GLIM_CONCAT(glim_result_, __LINE__), declaration, __VA_ARGS__)
-#define GLIM_ASSIGN_INNER(name, declaration, ...)     \
-  auto name = (__VA_ARGS__);                          \
-  if (!(name)) return std::move((name).error());      \
+#define GLIM_ASSIGN_INNER(name, declaration, ...) \
+  auto name = (__VA_ARGS__);                      \
+  if (!(name)) return std::move((name).error());  \
   declaration = *std::move(name)

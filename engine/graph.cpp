@@ -61,8 +61,12 @@ Result<NodeId> Graph::emit(OpId op, std::span<const ValueId> in, std::span<const
     }
   }
   const NodeId id{static_cast<uint32_t>(nodes_.size())};
-  nodes_.push_back({op, static_cast<uint16_t>(operands.size()), static_cast<uint16_t>(out_types->size()), static_cast<uint32_t>(operands_.size()),
-                    {static_cast<uint32_t>(value_types_.size())}, static_cast<uint32_t>(attr_words_.size())});
+  nodes_.push_back({op,
+                    static_cast<uint16_t>(operands.size()),
+                    static_cast<uint16_t>(out_types->size()),
+                    static_cast<uint32_t>(operands_.size()),
+                    {static_cast<uint32_t>(value_types_.size())},
+                    static_cast<uint32_t>(attr_words_.size())});
   operands_.insert(operands_.end(), operands.begin(), operands.end());
   attr_words_.insert(attr_words_.end(), attr_words.begin(), attr_words.end());
   for (const TensorType& type : *out_types) {
@@ -75,7 +79,8 @@ Result<NodeId> Graph::emit(OpId op, std::span<const ValueId> in, std::span<const
 
 void Graph::add_update(ValueId state, ValueId next) {
   GLIM_CHECK(is_leaf(state) && is_state(leaf(state).kind), "only state can be updated");
-  GLIM_CHECK(type(state) == type(next), fmt::format("update of '{}' changes its type from {} to {}", leaf(state).name, to_string(type(state)), to_string(type(next))));
+  GLIM_CHECK(type(state) == type(next),
+             fmt::format("update of '{}' changes its type from {} to {}", leaf(state).name, to_string(type(state)), to_string(type(next))));
   updates_.push_back({state, next});
 }
 
@@ -141,8 +146,9 @@ std::string Graph::describe_origin(NodeId n) const {
 
 size_t Graph::memory_bytes() const {
   size_t bytes = nodes_.capacity() * sizeof(Node) + operands_.capacity() * sizeof(ValueId) + attr_words_.capacity() * sizeof(uint32_t) +
-                 value_types_.capacity() * sizeof(TensorType) + value_producers_.capacity() * sizeof(NodeId) + node_origins_.capacity() * sizeof(Origin) +
-                 leaves_.capacity() * sizeof(Leaf) + outputs_.capacity() * sizeof(NamedValue) + updates_.capacity() * sizeof(StateUpdate);
+                 value_types_.capacity() * sizeof(TensorType) + value_producers_.capacity() * sizeof(NodeId) +
+                 node_origins_.capacity() * sizeof(Origin) + leaves_.capacity() * sizeof(Leaf) + outputs_.capacity() * sizeof(NamedValue) +
+                 updates_.capacity() * sizeof(StateUpdate);
   for (const Leaf& leaf : leaves_) bytes += leaf.name.capacity();
   for (const std::string& string : strings_) bytes += sizeof(std::string) + string.capacity();
   return bytes;

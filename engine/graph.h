@@ -73,7 +73,9 @@ class Graph {
   [[nodiscard]] const OpTable& table() const { return *table_; }
   [[nodiscard]] const OpDef& def(NodeId n) const { return (*table_)[nodes_[n.index].op]; }
   [[nodiscard]] Node node(NodeId n) const { return nodes_[n.index]; }  // by value: no reference survives an emit
-  [[nodiscard]] std::span<const ValueId> inputs(NodeId n) const { return {operands_.data() + nodes_[n.index].inputs, nodes_[n.index].num_inputs}; }
+  [[nodiscard]] std::span<const ValueId> inputs(NodeId n) const {
+    return {operands_.data() + nodes_[n.index].inputs, nodes_[n.index].num_inputs};
+  }
   [[nodiscard]] ValueId output(NodeId n, uint32_t k = 0) const { return {nodes_[n.index].outputs.index + k}; }
   [[nodiscard]] std::span<const uint32_t> attr_words(NodeId n) const;
   template <class Attrs>

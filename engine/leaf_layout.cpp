@@ -9,7 +9,8 @@
 namespace glim {
 
 std::string_view to_string(Arena arena) {
-  constexpr std::string_view kNames[kNumArenas] = {"inputs", "parameters", "gradients", "optimizer", "activations", "communication", "workspace"};
+  constexpr std::string_view kNames[kNumArenas] = {"inputs",      "parameters",    "gradients", "optimizer",
+                                                   "activations", "communication", "workspace"};
   return kNames[static_cast<size_t>(arena)];
 }
 
@@ -69,7 +70,8 @@ LeafLayout make_leaf_layout(std::span<const Graph* const> programs) {
       if (layout.slots_.contains(leaf.name)) continue;
       size_t& end = layout.bytes_[static_cast<size_t>(arena_of(leaf.kind))];
       const auto member = member_of.find(leaf.name);
-      if (member == member_of.end()) append(leaf.name);
+      if (member == member_of.end())
+        append(leaf.name);
       else
         for (const std::string& name : group_of.at(member->second)) append(name);
       end = align_up(end);

@@ -44,7 +44,8 @@ void check_no_overlap(const std::vector<Block>& blocks) {
   for (const Block* block : by_begin) {
     std::erase_if(alive, [&](const Block* other) { return other->lifetime.end < block->lifetime.begin; });
     for (const Block* other : alive) {
-      const bool apart = other->arena != block->arena || other->offset + other->bytes <= block->offset || block->offset + block->bytes <= other->offset;
+      const bool apart =
+          other->arena != block->arena || other->offset + other->bytes <= block->offset || block->offset + block->bytes <= other->offset;
       GLIM_CHECK(apart, fmt::format("live buffers {} and {} overlap in the arena", other->buffer, block->buffer));
     }
     alive.push_back(block);
@@ -110,7 +111,8 @@ MemoryPlan plan_memory(const Graph& graph, const Schedule& schedule, const LeafL
   for (uint32_t v = 0; v < graph.num_values(); ++v) {
     const uint32_t b = placements.values[v].buffer;
     const bool is_matrix = graph.type({v}).shape.rank == 2;
-    plan.slots[v] = {buffer_at[b].first, buffer_at[b].second + placements.offset_bytes({v}), is_matrix ? placements.buffers[b].columns : graph.type({v}).shape.last()};
+    plan.slots[v] = {buffer_at[b].first, buffer_at[b].second + placements.offset_bytes({v}),
+                     is_matrix ? placements.buffers[b].columns : graph.type({v}).shape.last()};
   }
 
   size_t workspace = 0;

@@ -28,9 +28,9 @@ struct MemoryPlan {
     NodeId node;
     PlannedCopy copy;
   };
-  std::vector<Before> copies_before;       // by schedule position: an accumulator that could not be updated where it lies
-  std::vector<PlannedCopy> copies_after;   // states whose next value could not be put in place, in this order
-  size_t live_bytes_peak = 0;              // most bytes of activations live at once: what a perfect packing would need
+  std::vector<Before> copies_before;      // by schedule position: an accumulator that could not be updated where it lies
+  std::vector<PlannedCopy> copies_after;  // states whose next value could not be put in place, in this order
+  size_t live_bytes_peak = 0;             // most bytes of activations live at once: what a perfect packing would need
 
   [[nodiscard]] size_t bytes(Arena arena) const { return arena_bytes[static_cast<size_t>(arena)]; }
 };

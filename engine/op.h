@@ -95,10 +95,10 @@ struct MemoryFacts {
 // What a fusion pattern found: `interior` nodes and the root are replaced by one node of `op`.
 struct FusionMatch {
   OpId op;
-  std::vector<ValueId> operands;                         // values of the graph that was searched
+  std::vector<ValueId> operands;  // values of the graph that was searched
   std::vector<uint32_t> attr_words;
-  std::vector<std::pair<ValueId, uint16_t>> replaced;    // old value -> output of the new node
-  std::vector<NodeId> interior;                          // without the root
+  std::vector<std::pair<ValueId, uint16_t>> replaced;  // old value -> output of the new node
+  std::vector<NodeId> interior;                        // without the root
 };
 struct FuseArgs;  // engine/passes/fuse.h
 using FuseFn = std::optional<FusionMatch> (*)(const FuseArgs&);

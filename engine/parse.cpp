@@ -16,7 +16,9 @@ namespace {
 constexpr size_t kMaxTextBytes = size_t{1} << 30;  // ids and pool offsets have 32 bits
 constexpr LeafKind kLeafKinds[] = {LeafKind::kInput, LeafKind::kSeed, LeafKind::kParameter, LeafKind::kGradient, LeafKind::kOptimizer};
 
-bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '+' || c == '-'; }
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '+' || c == '-';
+}
 
 // Recursive descent without recursion: a statement is one line.
 class Parser {
@@ -97,7 +99,8 @@ class Parser {
       if (escape.size() >= 2 && (escape[1] == '"' || escape[1] == '\\')) {
         text += escape[1];
         at_ += 2;
-      } else if (escape.size() >= 4 && escape[1] == 'x' && std::from_chars(escape.data() + 2, escape.data() + 4, byte, 16).ptr == escape.data() + 4) {
+      } else if (escape.size() >= 4 && escape[1] == 'x' &&
+                 std::from_chars(escape.data() + 2, escape.data() + 4, byte, 16).ptr == escape.data() + 4) {
         text += static_cast<char>(byte);
         at_ += 4;
       } else {
@@ -161,7 +164,8 @@ class Parser {
       } else {
         at_ = begin;
         constexpr std::string_view kKeywords[] = {"output", "update"};
-        return fail(begin, fmt::format("expected a value such as %0, 'output' or 'update', found {}{}", found(), did_you_mean(keyword, kKeywords)));
+        return fail(
+            begin, fmt::format("expected a value such as %0, 'output' or 'update', found {}{}", found(), did_you_mean(keyword, kKeywords)));
       }
     }
     skip_blanks();
@@ -194,7 +198,8 @@ class Parser {
     const size_t next_at = at_;
     GLIM_ASSIGN(const ValueId next, defined_value());
     if (graph_.type(next) != graph_.type(state)) {
-      return fail(next_at, fmt::format("'{}' is {}, its update is {}", leaf_name, to_string(graph_.type(state)), to_string(graph_.type(next))));
+      return fail(next_at,
+                  fmt::format("'{}' is {}, its update is {}", leaf_name, to_string(graph_.type(state)), to_string(graph_.type(next))));
     }
     graph_.add_update(state, next);
     return ok();
@@ -263,7 +268,8 @@ class Parser {
     const Result<NodeId> emitted = graph_.emit(*op, operands, std::span<const uint32_t>(words));
     if (!emitted) return fail(begin, emitted.error().message);
     const Node built = graph_.node(*emitted);
-    if (built.num_outputs != ids.size()) return fail(begin, fmt::format("{} has {} outputs here, not {}", what, built.num_outputs, ids.size()));
+    if (built.num_outputs != ids.size())
+      return fail(begin, fmt::format("{} has {} outputs here, not {}", what, built.num_outputs, ids.size()));
     for (uint32_t k = 0; k < ids.size(); ++k) values_[ids[k]] = graph_.output(*emitted, k);
     if (!accept(':')) return ok();
     for (uint32_t k = 0; k < ids.size(); ++k) {
@@ -272,7 +278,8 @@ class Parser {
       const size_t type_at = at_;
       GLIM_ASSIGN(const TensorType declared, type());
       const TensorType& inferred = graph_.type(graph_.output(*emitted, k));
-      if (declared != inferred) return fail(type_at, fmt::format("{} gives {} here, not {}", what, to_string(inferred), to_string(declared)));
+      if (declared != inferred)
+        return fail(type_at, fmt::format("{} gives {} here, not {}", what, to_string(inferred), to_string(declared)));
     }
     return ok();
   }
@@ -318,14 +325,16 @@ class Parser {
       return ok();
     }
     constexpr std::string_view kBools[] = {"false", "true"};
-    const std::span<const std::string_view> choices = spec.kind == AttrKind::kBool ? std::span<const std::string_view>(kBools) : spec.choices;
+    const std::span<const std::string_view> choices =
+        spec.kind == AttrKind::kBool ? std::span<const std::string_view>(kBools) : spec.choices;
     skip_blanks();
     const size_t begin = at_;
     const std::string_view text = word();
     const auto choice = std::find(choices.begin(), choices.end(), text);
     if (choice == choices.end()) {
       at_ = begin;
-      return fail(begin, fmt::format("'{}' is one of {}, not {}{}", spec.name, fmt::join(choices, ", "), found(), did_you_mean(text, choices)));
+      return fail(begin,
+                  fmt::format("'{}' is one of {}, not {}{}", spec.name, fmt::join(choices, ", "), found(), did_you_mean(text, choices)));
     }
     set_integer(words, k, choice - choices.begin());
     return ok();

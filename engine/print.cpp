@@ -14,9 +14,12 @@ void print_name(Out out, std::string_view name) {
   *out++ = '"';
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') fmt::format_to(out, "\\{}", c);
-    else if (byte < 0x20 || byte == 0x7f) fmt::format_to(out, "\\x{:02x}", byte);
-    else *out++ = c;
+    if (c == '"' || c == '\\')
+      fmt::format_to(out, "\\{}", c);
+    else if (byte < 0x20 || byte == 0x7f)
+      fmt::format_to(out, "\\x{:02x}", byte);
+    else
+      *out++ = c;
   }
   *out++ = '"';
 }
@@ -37,7 +40,8 @@ void print_attrs(Out out, const Graph& graph, NodeId n) {
 void print_origin(Out out, const Graph& graph, NodeId n) {
   std::string origin = graph.describe_origin(n);
   if (origin.empty()) return;
-  std::replace_if(origin.begin(), origin.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, '?');  // a comment is one line
+  std::replace_if(
+      origin.begin(), origin.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, '?');  // a comment is one line
   fmt::format_to(out, "  // {}", origin);
 }
 
@@ -57,7 +61,8 @@ void print_node(Out out, const Graph& graph, NodeId n) {
     *out++ = ')';
     print_attrs(out, graph, n);
   }
-  for (uint32_t k = 0; k < graph.node(n).num_outputs; ++k) fmt::format_to(out, "{}{}", k == 0 ? " : " : ", ", to_string(graph.type(graph.output(n, k))));
+  for (uint32_t k = 0; k < graph.node(n).num_outputs; ++k)
+    fmt::format_to(out, "{}{}", k == 0 ? " : " : ", ", to_string(graph.type(graph.output(n, k))));
 }
 
 }  // namespace

@@ -25,10 +25,13 @@ struct Schedule {
   uint32_t num_events = 0;
   std::vector<uint32_t> position;  // by node: index into steps; ~0 for leaves
 
-  [[nodiscard]] std::span<const uint32_t> waits_of(const ScheduleStep& step) const { return {waits.data() + step.first_wait, step.num_waits}; }
+  [[nodiscard]] std::span<const uint32_t> waits_of(const ScheduleStep& step) const {
+    return {waits.data() + step.first_wait, step.num_waits};
+  }
 };
 
-// Tape order, with two exceptions: states need their writers late, and what serves only states and outputs runs as soon as it can. Nodes with Role::kCollective run on the communication stream.
+// Tape order, with two exceptions: states need their writers late, and what serves only states and outputs runs as soon as it can. Nodes
+// with Role::kCollective run on the communication stream.
 [[nodiscard]] Schedule make_schedule(const Graph& graph);
 
 }  // namespace glim

@@ -46,6 +46,8 @@ std::string as_question(const std::string& name) { return name.empty() ? "" : ";
 std::string closest_name(std::string_view name, std::span<const std::string> candidates) { return closest(name, candidates); }
 std::string closest_name(std::string_view name, std::span<const std::string_view> candidates) { return closest(name, candidates); }
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) { return as_question(closest(name, candidates)); }
-std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates) { return as_question(closest(name, candidates)); }
+std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates) {
+  return as_question(closest(name, candidates));
+}
 
 }  // namespace glim

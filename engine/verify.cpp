@@ -15,7 +15,8 @@ Error violation(const Graph& graph, NodeId n, const std::string& what) {
 Status verify_leaf(const Graph& graph, NodeId n) {
   if (graph.node(n).num_inputs != 0 || graph.node(n).num_outputs != 1) return violation(graph, n, "a leaf has one output and no operand");
   const uint32_t row = graph.attr_words(n)[0];
-  if (row >= graph.leaves().size() || graph.leaves()[row].value != graph.output(n)) return violation(graph, n, "the table of leaves does not list it");
+  if (row >= graph.leaves().size() || graph.leaves()[row].value != graph.output(n))
+    return violation(graph, n, "the table of leaves does not list it");
   return ok();
 }
 
@@ -24,12 +25,14 @@ Status verify_operands(const Graph& graph, NodeId n) {
   const std::span<const ValueId> in = graph.inputs(n);
   const bool variadic = !specs.empty() && specs.back().variadic;
   const size_t fixed = specs.size() - (variadic ? 1 : 0);
-  if (in.size() < fixed || (in.size() > fixed && !variadic)) return violation(graph, n, fmt::format("{} operands, expected {}", in.size(), fixed));
+  if (in.size() < fixed || (in.size() > fixed && !variadic))
+    return violation(graph, n, fmt::format("{} operands, expected {}", in.size(), fixed));
   for (size_t k = 0; k < in.size(); ++k) {
     if (!in[k].valid()) {
       if (k >= fixed || !specs[k].optional) return violation(graph, n, fmt::format("operand {} is absent but not optional", k));
     } else if (in[k].index >= graph.output(n).index) {
-      return violation(graph, n, fmt::format("operand {} is %{}, which does not precede the node's output %{}", k, in[k].index, graph.output(n).index));
+      return violation(
+          graph, n, fmt::format("operand {} is %{}, which does not precede the node's output %{}", k, in[k].index, graph.output(n).index));
     }
   }
   return ok();
@@ -41,7 +44,8 @@ Status verify_attrs(const Graph& graph, NodeId n) {
     if (specs[k].kind == AttrKind::kReal || specs[k].kind == AttrKind::kInteger) continue;
     const int64_t value = integer_at(graph.attr_words(n), k);
     const auto limit = specs[k].kind == AttrKind::kBool ? int64_t{2} : static_cast<int64_t>(specs[k].choices.size());
-    if (value < 0 || value >= limit) return violation(graph, n, fmt::format("attribute '{}' is {}, outside [0, {})", specs[k].name, value, limit));
+    if (value < 0 || value >= limit)
+      return violation(graph, n, fmt::format("attribute '{}' is {}, outside [0, {})", specs[k].name, value, limit));
   }
   return ok();
 }
@@ -55,7 +59,8 @@ Status verify_types(const Graph& graph, NodeId n) {
   }
   for (uint32_t k = 0; k < types->size(); ++k) {
     const TensorType& type = graph.type(graph.output(n, k));
-    if (type != (*types)[k]) return violation(graph, n, fmt::format("output {} is {}, but infer says {}", k, to_string(type), to_string((*types)[k])));
+    if (type != (*types)[k])
+      return violation(graph, n, fmt::format("output {} is {}, but infer says {}", k, to_string(type), to_string((*types)[k])));
   }
   return ok();
 }
@@ -70,7 +75,8 @@ Status verify_nodes(const Graph& graph) {
       return violation(graph, n, "its outputs are not the next values of the tape");
     }
     for (uint32_t k = 0; k < node.num_outputs; ++k) {
-      if (graph.producer(graph.output(n, k)) != n) return violation(graph, n, fmt::format("the producer table does not list it for %{}", num_values + k));
+      if (graph.producer(graph.output(n, k)) != n)
+        return violation(graph, n, fmt::format("the producer table does not list it for %{}", num_values + k));
     }
     num_values += node.num_outputs;
     if (graph.is_leaf(n)) {
@@ -81,7 +87,8 @@ Status verify_nodes(const Graph& graph) {
       GLIM_TRY(verify_types(graph, n));
     }
   }
-  if (num_values != graph.num_values()) return invalid_argument(fmt::format("{} values, but the nodes have {} outputs", graph.num_values(), num_values));
+  if (num_values != graph.num_values())
+    return invalid_argument(fmt::format("{} values, but the nodes have {} outputs", graph.num_values(), num_values));
   return ok();
 }
 

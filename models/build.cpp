@@ -69,24 +69,29 @@ class Builder {
   // ---- options and inputs
 
   Status check_options() const {
-    if (!is_float(options_.real)) return invalid_argument(fmt::format("a model computes in f64, f32 or bf16, not in {}", to_string(options_.real)));
+    if (!is_float(options_.real))
+      return invalid_argument(fmt::format("a model computes in f64, f32 or bf16, not in {}", to_string(options_.real)));
     std::vector<std::string> dims, optional;
     for (const RuntimeDim& dim : spec_.runtime_dims) dims.push_back(dim.name.text);
     for (const auto& [name, value] : options_.runtime_dims) {
-      if (std::find(dims.begin(), dims.end(), name) == dims.end()) return invalid_argument(fmt::format("the model has no runtime dimension '{}'{}", name, did_you_mean(name, dims)));
-      if (value < 0 || value > kMaxDim) return invalid_argument(fmt::format("runtime dimension '{}' must be in [0, {}], not {}", name, kMaxDim, value));
+      if (std::find(dims.begin(), dims.end(), name) == dims.end())
+        return invalid_argument(fmt::format("the model has no runtime dimension '{}'{}", name, did_you_mean(name, dims)));
+      if (value < 0 || value > kMaxDim)
+        return invalid_argument(fmt::format("runtime dimension '{}' must be in [0, {}], not {}", name, kMaxDim, value));
     }
     for (const InputSpec& input : spec_.inputs) {
       if (input.optional) optional.push_back(input.name.text);
     }
     for (const std::string& name : options_.optional_inputs) {
-      if (std::find(optional.begin(), optional.end(), name) == optional.end()) return invalid_argument(fmt::format("the model has no optional input '{}'{}", name, did_you_mean(name, optional)));
+      if (std::find(optional.begin(), optional.end(), name) == optional.end())
+        return invalid_argument(fmt::format("the model has no optional input '{}'{}", name, did_you_mean(name, optional)));
     }
     return ok();
   }
 
   bool is_there(const InputSpec& input) const {
-    return !input.optional || std::find(options_.optional_inputs.begin(), options_.optional_inputs.end(), input.name.text) != options_.optional_inputs.end();
+    return !input.optional ||
+           std::find(options_.optional_inputs.begin(), options_.optional_inputs.end(), input.name.text) != options_.optional_inputs.end();
   }
 
   static Status check_derived(const InputSpec& input) {
@@ -96,22 +101,30 @@ class Builder {
     if (function == nullptr) {
       std::vector<std::string_view> known;
       for (const DerivedFunction& each : derived_functions()) known.push_back(each.name);
-      return invalid_argument(fmt::format("unknown host function '{}'{}", derived.from.text, did_you_mean(derived.from.text, known)), derived.from.where);
+      return invalid_argument(fmt::format("unknown host function '{}'{}", derived.from.text, did_you_mean(derived.from.text, known)),
+                              derived.from.where);
     }
     std::vector<std::string_view> known;
     for (const DerivedParameter& parameter : function->parameters) {
       known.push_back(parameter.name);
-      const bool given = std::any_of(derived.arguments.begin(), derived.arguments.end(), [&](const NamedScalar& a) { return a.name.text == parameter.name; });
-      if (parameter.required && !given) return invalid_argument(fmt::format("host function '{}' needs '{}'", function->name, parameter.name), derived.from.where);
+      const bool given = std::any_of(derived.arguments.begin(), derived.arguments.end(),
+                                     [&](const NamedScalar& a) { return a.name.text == parameter.name; });
+      if (parameter.required && !given)
+        return invalid_argument(fmt::format("host function '{}' needs '{}'", function->name, parameter.name), derived.from.where);
     }
     for (const NamedScalar& argument : derived.arguments) {
-      const auto found = std::find_if(function->parameters.begin(), function->parameters.end(), [&](const DerivedParameter& p) { return p.name == argument.name.text; });
+      const auto found = std::find_if(function->parameters.begin(), function->parameters.end(),
+                                      [&](const DerivedParameter& p) { return p.name == argument.name.text; });
       if (found == function->parameters.end()) {
-        return invalid_argument(fmt::format("host function '{}' has no parameter '{}'{}", function->name, argument.name.text, did_you_mean(argument.name.text, known)), argument.name.where);
+        return invalid_argument(fmt::format("host function '{}' has no parameter '{}'{}", function->name, argument.name.text,
+                                            did_you_mean(argument.name.text, known)),
+                                argument.name.where);
       }
       const bool is_text = argument.value.kind == Scalar::Kind::kText;
       if (argument.value.kind == Scalar::Kind::kBool || (!found->is_number && !is_text)) {
-        return invalid_argument(fmt::format("'{}' must be {}", argument.name.text, found->is_number ? "an integer" : "the name of a host value"), argument.value.where);
+        return invalid_argument(
+            fmt::format("'{}' must be {}", argument.name.text, found->is_number ? "an integer" : "the name of a host value"),
+            argument.value.where);
       }
     }
     return ok();
@@ -143,7 +156,8 @@ class Builder {
         const DerivedFunction* function = find_derived_function(input.derived_from);
         for (const NamedScalar& argument : spec.derived->arguments) {
           DerivedArgument made{argument.name.text, "", 0};
-          const auto parameter = std::find_if(function->parameters.begin(), function->parameters.end(), [&](const DerivedParameter& p) { return p.name == argument.name.text; });
+          const auto parameter = std::find_if(function->parameters.begin(), function->parameters.end(),
+                                              [&](const DerivedParameter& p) { return p.name == argument.name.text; });
           if (parameter->is_number) {
             GLIM_ASSIGN(made.number, names_.integer(argument.value));
           } else {
@@ -224,7 +238,9 @@ class Builder {
       if (runs) ops_.push_back(std::move(instance));
     }
     for (const Name& name : block.carry) {
-      if (!made.contains(name.text)) return invalid_argument(fmt::format("stack '{}' carries '{}', but none of its ops makes it", block.name.text, name.text), name.where);
+      if (!made.contains(name.text))
+        return invalid_argument(fmt::format("stack '{}' carries '{}', but none of its ops makes it", block.name.text, name.text),
+                                name.where);
     }
     return ok();
   }
@@ -239,7 +255,9 @@ class Builder {
     const bool carried = std::any_of(block.carry.begin(), block.carry.end(), [&](const Name& c) { return c.text == name.text; });
     const auto before = made.find(name.text);
     if (before == made.end() || carried) return ok();
-    return invalid_argument(fmt::format("duplicate name: '{}' is already made in line {}; only carried values can be made anew", name.text, before->second.line), name.where);
+    return invalid_argument(fmt::format("duplicate name: '{}' is already made in line {}; only carried values can be made anew", name.text,
+                                        before->second.line),
+                            name.where);
   }
 
   Result<OpInstance> resolve_op(const BlockSpec& block, const OpSpec& op, const RefMap& values, bool runs) {
@@ -255,37 +273,49 @@ class Builder {
     instance.operands.resize(fixed);
     std::vector<bool> given(fixed, false);
     for (const OpArgument& argument : op.arguments) {
-      const auto operand = std::find_if(def.operands.begin(), def.operands.end(), [&](const OperandSpec& o) { return o.name == argument.name.text; });
+      const auto operand =
+          std::find_if(def.operands.begin(), def.operands.end(), [&](const OperandSpec& o) { return o.name == argument.name.text; });
       if (operand == def.operands.end()) {
         GLIM_TRY(check_attribute_name(def, argument));
         continue;
       }
       auto position = static_cast<size_t>(operand - def.operands.begin());
-      if (argument.is_list && position != 0 && !operand->variadic) return invalid_argument(fmt::format("operand '{}' of '{}' takes one value, not a list", operand->name, def.name), argument.name.where);
+      if (argument.is_list && position != 0 && !operand->variadic)
+        return invalid_argument(fmt::format("operand '{}' of '{}' takes one value, not a list", operand->name, def.name),
+                                argument.name.where);
       for (const Scalar& value : argument.values) {
-        if (value.kind != Scalar::Kind::kText) return invalid_argument(fmt::format("operand '{}' of '{}' must be the name of a value", operand->name, def.name), value.where);
+        if (value.kind != Scalar::Kind::kText)
+          return invalid_argument(fmt::format("operand '{}' of '{}' must be the name of a value", operand->name, def.name), value.where);
         const Name name{value.text, value.where};
         GLIM_ASSIGN(const Ref ref, find_value(block, name, values));
         if (position >= fixed) {
-          if (!variadic) return invalid_argument(fmt::format("op '{}' takes {} operands, not {}", def.name, fixed, argument.values.size()), argument.name.where);
+          if (!variadic)
+            return invalid_argument(fmt::format("op '{}' takes {} operands, not {}", def.name, fixed, argument.values.size()),
+                                    argument.name.where);
           if (runs && ref.kind == Ref::Kind::kAbsent) return invalid_argument(fmt::format("'{}' is absent here", name.text), name.where);
           instance.operands.push_back(ref);
           continue;
         }
-        if (given[position]) return invalid_argument(fmt::format("operand '{}' of '{}' is given twice", def.operands[position].name, def.name), value.where);
+        if (given[position])
+          return invalid_argument(fmt::format("operand '{}' of '{}' is given twice", def.operands[position].name, def.name), value.where);
         given[position] = true;
         if (runs && ref.kind == Ref::Kind::kAbsent && !def.operands[position].optional) {
-          return invalid_argument(fmt::format("op '{}' needs its operand '{}', but '{}' is absent here", def.name, def.operands[position].name, name.text), name.where);
+          return invalid_argument(
+              fmt::format("op '{}' needs its operand '{}', but '{}' is absent here", def.name, def.operands[position].name, name.text),
+              name.where);
         }
         instance.operands[position++] = ref;
       }
     }
     for (size_t k = 0; k < fixed; ++k) {
-      if (!given[k] && !def.operands[k].optional) return invalid_argument(fmt::format("op '{}' needs its operand '{}'", def.name, def.operands[k].name), op.where);
+      if (!given[k] && !def.operands[k].optional)
+        return invalid_argument(fmt::format("op '{}' needs its operand '{}'", def.name, def.operands[k].name), op.where);
     }
     for (const AttrSpec& attr : def.attrs) {
-      const bool there = std::any_of(op.arguments.begin(), op.arguments.end(), [&](const OpArgument& a) { return a.name.text == attr.name; });
-      if (attr.required && !there) return invalid_argument(fmt::format("op '{}' needs the attribute '{}': {}", def.name, attr.name, attr.doc), op.where);
+      const bool there =
+          std::any_of(op.arguments.begin(), op.arguments.end(), [&](const OpArgument& a) { return a.name.text == attr.name; });
+      if (attr.required && !there)
+        return invalid_argument(fmt::format("op '{}' needs the attribute '{}': {}", def.name, attr.name, attr.doc), op.where);
     }
     return instance;
   }
@@ -298,22 +328,28 @@ class Builder {
         known.push_back(attr.name);
         continue;
       }
-      if (argument.is_list) return invalid_argument(fmt::format("attribute '{}' of '{}' takes one value, not a list", attr.name, def.name), argument.name.where);
+      if (argument.is_list)
+        return invalid_argument(fmt::format("attribute '{}' of '{}' takes one value, not a list", attr.name, def.name),
+                                argument.name.where);
       return ok();
     }
-    return invalid_argument(fmt::format("op '{}' has no operand or attribute '{}'{}", def.name, argument.name.text, did_you_mean(argument.name.text, known)), argument.name.where);
+    return invalid_argument(
+        fmt::format("op '{}' has no operand or attribute '{}'{}", def.name, argument.name.text, did_you_mean(argument.name.text, known)),
+        argument.name.where);
   }
 
   // Inside a block: its own values, its parameters, what earlier blocks left, the inputs.
   Result<Ref> find_value(const BlockSpec& block, const Name& name, const RefMap& values) const {
     if (const auto own = values.find(name.text); own != values.end()) return own->second;
     const BlockInstance& instance = block_instances_.back();
-    if (const auto parameter = parameters_.index.find(instance_name(block, instance.layer) + "." + name.text); parameter != parameters_.index.end()) {
+    if (const auto parameter = parameters_.index.find(instance_name(block, instance.layer) + "." + name.text);
+        parameter != parameters_.index.end()) {
       return parameter->second == ParameterTable::kAbsent ? Ref{} : Ref{Ref::Kind::kParameter, static_cast<uint32_t>(parameter->second)};
     }
     if (const auto before = flow_.find(name.text); before != flow_.end()) return before->second;
     for (size_t k = 0; k < spec_.inputs.size(); ++k) {
-      if (spec_.inputs[k].name.text == name.text) return is_there(spec_.inputs[k]) ? Ref{Ref::Kind::kInput, static_cast<uint32_t>(k)} : Ref{};
+      if (spec_.inputs[k].name.text == name.text)
+        return is_there(spec_.inputs[k]) ? Ref{Ref::Kind::kInput, static_cast<uint32_t>(k)} : Ref{};
     }
     return unknown_value(name, values, &block);
   }
@@ -363,10 +399,12 @@ class Builder {
         for (const BlockSpec& block : spec_.blocks) {
           if (block.count) stacks.push_back(block.name.text);
         }
-        return invalid_argument(fmt::format("unknown stack '{}'{}", output.layers.text, did_you_mean(output.layers.text, stacks)), output.layers.where);
+        return invalid_argument(fmt::format("unknown stack '{}'{}", output.layers.text, did_you_mean(output.layers.text, stacks)),
+                                output.layers.where);
       }
       const std::vector<Ref>& layers = layer_values_[name];
-      if (layers.empty()) return invalid_argument(fmt::format("stack '{}' has no value '{}'", output.layers.text, output.value.text), output.value.where);
+      if (layers.empty())
+        return invalid_argument(fmt::format("stack '{}' has no value '{}'", output.layers.text, output.value.text), output.value.where);
       const bool all = asked.erase(name) > 0;
       for (size_t layer = 0; layer < layers.size(); ++layer) {
         const std::string full = fmt::format("{}.{}", name, layer);
@@ -434,10 +472,12 @@ class Builder {
       GLIM_ASSIGN(const std::vector<uint32_t> words, attribute_words(*op.spec, table_[op.op]));
       set_origin(instance_path_, op.spec->where);
       Result<NodeId> node = built_.graph.emit(op.op, operands, std::span<const uint32_t>(words));
-      if (!node) return invalid_argument(fmt::format("{} ({})", node.error().message, describe_operands(op, operands, in_stack)), op.spec->where);
+      if (!node)
+        return invalid_argument(fmt::format("{} ({})", node.error().message, describe_operands(op, operands, in_stack)), op.spec->where);
       const size_t num_outputs = built_.graph.node(*node).num_outputs;
       if (op.spec->out.size() > num_outputs) {
-        return invalid_argument(fmt::format("op '{}' has {} outputs here, not {}", op.spec->op.text, num_outputs, op.spec->out.size()), op.spec->out[num_outputs].where);
+        return invalid_argument(fmt::format("op '{}' has {} outputs here, not {}", op.spec->op.text, num_outputs, op.spec->out.size()),
+                                op.spec->out[num_outputs].where);
       }
       op_nodes_[k] = *node;
     }
@@ -451,7 +491,8 @@ class Builder {
     std::string text;
     for (size_t k = 0; k < operands.size(); ++k) {
       if (!operands[k].valid()) continue;
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", def.operands[std::min(k, def.operands.size() - 1)].name, to_string(built_.graph.type(operands[k])));
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", def.operands[std::min(k, def.operands.size() - 1)].name,
+                          to_string(built_.graph.type(operands[k])));
     }
     return in_stack ? fmt::format("{}; in {}", text, instance_path_) : text;
   }
@@ -472,7 +513,8 @@ class Builder {
     std::vector<uint32_t> words = default_words(def.attrs);
     for (size_t k = 0; k < def.attrs.size(); ++k) {
       const AttrSpec& attr = def.attrs[k];
-      const auto argument = std::find_if(op.arguments.begin(), op.arguments.end(), [&](const OpArgument& a) { return a.name.text == attr.name; });
+      const auto argument =
+          std::find_if(op.arguments.begin(), op.arguments.end(), [&](const OpArgument& a) { return a.name.text == attr.name; });
       if (argument == op.arguments.end()) continue;
       const Scalar& value = argument->values[0];
       switch (attr.kind) {
@@ -494,7 +536,8 @@ class Builder {
         case AttrKind::kEnum: {
           const auto choice = std::find(attr.choices.begin(), attr.choices.end(), value.text);
           if (value.kind != Scalar::Kind::kText || choice == attr.choices.end()) {
-            return invalid_argument(fmt::format("attribute '{}' of '{}' is one of {}", attr.name, def.name, fmt::join(attr.choices, ", ")), value.where);
+            return invalid_argument(fmt::format("attribute '{}' of '{}' is one of {}", attr.name, def.name, fmt::join(attr.choices, ", ")),
+                                    value.where);
           }
           set_integer(words, k, choice - attr.choices.begin());
           break;
@@ -526,7 +569,7 @@ class Builder {
   ParameterTable parameters_;
   std::vector<BlockInstance> block_instances_;
   std::vector<OpInstance> ops_;
-  RefMap flow_;  // what blocks left behind: "x" (the latest), "embed.x"
+  RefMap flow_;                                           // what blocks left behind: "x" (the latest), "embed.x"
   std::map<std::string, std::vector<Ref>> layer_values_;  // of per-layer outputs
   std::vector<WantedOutput> wanted_;
   std::vector<bool> input_needed_;
@@ -538,6 +581,8 @@ class Builder {
 
 }  // namespace
 
-Result<BuiltModel> build(const ModelSpec& spec, const OpTable& table, const BuildOptions& options) { return Builder(spec, table, options).run(); }
+Result<BuiltModel> build(const ModelSpec& spec, const OpTable& table, const BuildOptions& options) {
+  return Builder(spec, table, options).run();
+}
 
 }  // namespace glim

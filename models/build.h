@@ -14,7 +14,7 @@ namespace glim {
 // An argument of a derived input: the name of a host value, or a number.
 struct DerivedArgument {
   std::string name;
-  std::string value;   // "" when it is a number
+  std::string value;  // "" when it is a number
   int64_t number = 0;
 };
 
@@ -27,7 +27,7 @@ struct ModelInput {
   std::optional<int64_t> allow;                      // one more value, outside the range
   std::vector<int64_t> zeroed;                       // placeholders: the program sees 0 in their place
   bool ascending = false;
-  std::string derived_from;                          // a function of models/derived.h; "" when the user gives the input
+  std::string derived_from;  // a function of models/derived.h; "" when the user gives the input
   std::vector<DerivedArgument> arguments;
 };
 
@@ -37,24 +37,24 @@ struct ParameterName {
 };
 struct ModelParameter {
   std::string name, hf_name;
-  std::string instance;              // "decoder.3", "embed"
-  ValueId value;                     // its leaf; invalid in list_parameters
+  std::string instance;  // "decoder.3", "embed"
+  ValueId value;         // its leaf; invalid in list_parameters
   TensorType type;
   InitKind init = InitKind::kConstant;
-  double init_value = 0;             // standard deviation, or the constant
-  std::vector<ParameterName> tied;   // other names of the same leaf
+  double init_value = 0;            // standard deviation, or the constant
+  std::vector<ParameterName> tied;  // other names of the same leaf
 };
 
 struct BuildOptions {
   DType real = DType::kF32;                     // dtype of "real" inputs and parameters
   std::map<std::string, int64_t> runtime_dims;  // T, G, R, ...: those that the wanted outputs need
-  std::vector<std::string> outputs;             // wanted. A per-layer output is asked for as "hidden" or "hidden.3". Empty: all that are not per layer
-  std::vector<std::string> optional_inputs;     // optional inputs that shall be there
+  std::vector<std::string> outputs;  // wanted. A per-layer output is asked for as "hidden" or "hidden.3". Empty: all that are not per layer
+  std::vector<std::string> optional_inputs;  // optional inputs that shall be there
 };
 
 struct BuiltModel {
-  Graph graph;                             // leaves: the inputs that the outputs need, then every parameter. Parameters are named
-                                           // and typed alike whatever outputs are wanted, so that programs can share them
+  Graph graph;  // leaves: the inputs that the outputs need, then every parameter. Parameters are named
+                // and typed alike whatever outputs are wanted, so that programs can share them
   std::vector<ModelInput> inputs;
   std::vector<ModelParameter> parameters;  // in leaf order: by block in the flow, then layer, then the order of the file
   std::map<std::string, int64_t> dims;     // of the file, evaluated

@@ -9,13 +9,16 @@ namespace {
 
 using Values = std::vector<int32_t>;
 
-Error wrong_length(std::string_view what, size_t have, size_t want) { return invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want)); }
+Error wrong_length(std::string_view what, size_t have, size_t want) {
+  return invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want));
+}
 
 Result<Values> segments(const DerivedCall& call) {
   const Values* tokens = call.values("tokens");
   GLIM_ASSIGN(Values table, segment_table(tokens->size(), call.values("row_lengths"), call.values("positions"), call.values("mask")));
   if (table.size() > call.extent()) {
-    return invalid_argument(fmt::format("'{}' holds {} segments, but the data has {}", call.input_name(), call.extent() - 1, table.size() - 1));
+    return invalid_argument(
+        fmt::format("'{}' holds {} segments, but the data has {}", call.input_name(), call.extent() - 1, table.size() - 1));
   }
   table.resize(call.extent(), table.back());  // empty segments
   return table;
@@ -68,7 +71,8 @@ constexpr DerivedParameter kTargetsParameters[] = {{"labels", true}, {"segments"
 constexpr DerivedParameter kCountValidParameters[] = {{"values", true}, {"ignore_index", false, true}};
 
 constexpr DerivedFunction kFunctions[] = {
-    {"segments", "cumulative document starts [G+1] from row lengths, position restarts and the attention mask", kSegmentsParameters, segments},
+    {"segments", "cumulative document starts [G+1] from row lengths, position restarts and the attention mask", kSegmentsParameters,
+     segments},
     {"positions", "the given positions, or those counted from each segment's start", kPositionsParameters, positions},
     {"targets", "labels shifted left by one inside each segment", kTargetsParameters, targets},
     {"count_valid", "how many values are not ignored", kCountValidParameters, count_valid},
@@ -80,7 +84,8 @@ Status check_segments(const Values& table, size_t num_tokens) {
   for (size_t g = 1; g < table.size(); ++g) {
     if (table[g] < table[g - 1]) return invalid_argument(fmt::format("the segment table descends at entry {}", g));
   }
-  if (static_cast<size_t>(table.back()) > num_tokens) return invalid_argument(fmt::format("the segment table ends at {}, but there are {} tokens", table.back(), num_tokens));
+  if (static_cast<size_t>(table.back()) > num_tokens)
+    return invalid_argument(fmt::format("the segment table ends at {}, but there are {} tokens", table.back(), num_tokens));
   return ok();
 }
 
@@ -146,11 +151,14 @@ Status derive_inputs(std::span<const ModelInput> inputs, HostValues& values) {
     for (const DerivedParameter& parameter : function->parameters) {
       const Values* given = parameter.is_number ? nullptr : call.values(parameter.name);
       if (parameter.required && given == nullptr) {
-        const auto argument = std::find_if(input.arguments.begin(), input.arguments.end(), [&](const DerivedArgument& a) { return a.name == parameter.name; });
-        return invalid_argument(fmt::format("input '{}' is computed from '{}', which was not given", input.name, argument == input.arguments.end() ? parameter.name : argument->value));
+        const auto argument = std::find_if(input.arguments.begin(), input.arguments.end(),
+                                           [&](const DerivedArgument& a) { return a.name == parameter.name; });
+        return invalid_argument(fmt::format("input '{}' is computed from '{}', which was not given", input.name,
+                                            argument == input.arguments.end() ? parameter.name : argument->value));
       }
       if (parameter.name == "segments" && given != nullptr) {
-        if (Status good = check_segments(*given, call.extent()); !good) return invalid_argument(fmt::format("input '{}': {}", input.name, good.error().message));
+        if (Status good = check_segments(*given, call.extent()); !good)
+          return invalid_argument(fmt::format("input '{}': {}", input.name, good.error().message));
       }
     }
     Result<Values> derived = function->run(call);
@@ -162,13 +170,15 @@ Status derive_inputs(std::span<const ModelInput> inputs, HostValues& values) {
 
 Status check_input(const ModelInput& input, std::span<const int32_t> values) {
   if (static_cast<int64_t>(values.size()) != input.type.shape.numel()) {
-    return invalid_argument(fmt::format("input '{}' has {} elements, but {} needs {}", input.name, values.size(), to_string(input.type), input.type.shape.numel()));
+    return invalid_argument(fmt::format("input '{}' has {} elements, but {} needs {}", input.name, values.size(), to_string(input.type),
+                                        input.type.shape.numel()));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t value = values[i];
     const bool allowed = input.allow && value == *input.allow;
     if (input.range && !allowed && (value < input.range->first || value > input.range->second)) {
-      return invalid_argument(fmt::format("input '{}' holds {} at position {}; it must be in [{}, {}]{}", input.name, value, i, input.range->first, input.range->second, input.allow ? fmt::format(" or {}", *input.allow) : ""));
+      return invalid_argument(fmt::format("input '{}' holds {} at position {}; it must be in [{}, {}]{}", input.name, value, i,
+                                          input.range->first, input.range->second, input.allow ? fmt::format(" or {}", *input.allow) : ""));
     }
     if (input.ascending && i > 0 && values[i] < values[i - 1]) {
       return invalid_argument(fmt::format("input '{}' descends at position {}: {} after {}", input.name, i, values[i], values[i - 1]));

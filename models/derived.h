@@ -31,7 +31,7 @@ class DerivedCall {
 
 struct DerivedParameter {
   std::string_view name;
-  bool required = false;   // the file must name it, and the value must be there
+  bool required = false;  // the file must name it, and the value must be there
   bool is_number = false;
 };
 struct DerivedFunction {
@@ -45,9 +45,11 @@ struct DerivedFunction {
 // Where documents begin and end: row lengths (default: all `tokens` are one row) cut further where positions do not go on by one, and
 // where the attention mask changes. Returns cumulative [segments + 1], from 0 to the number of tokens. The building block of
 // the function "segments"; a caller that chooses a bucket of G counts with it.
-Result<std::vector<int32_t>> segment_table(size_t num_tokens, const std::vector<int32_t>* row_lengths, const std::vector<int32_t>* positions, const std::vector<int32_t>* mask);
+Result<std::vector<int32_t>> segment_table(size_t num_tokens, const std::vector<int32_t>* row_lengths,
+                                           const std::vector<int32_t>* positions, const std::vector<int32_t>* mask);
 
-// `values` holds what was given without bucket padding: fewer tokens than T are fine here. Computes every derived input that `values` does not hold yet, in the order of the model's inputs.
+// `values` holds what was given without bucket padding: fewer tokens than T are fine here. Computes every derived input that `values` does
+// not hold yet, in the order of the model's inputs.
 Status derive_inputs(std::span<const ModelInput> inputs, HostValues& values);
 
 // The facts of the file against data: element count, range, order. The error names the input and the first bad position.

@@ -45,9 +45,12 @@ class Parser {
     while (true) {
       const size_t at = skip_space();
       char op = 0;
-      if (accept("//")) op = 'f';
-      else if (accept("*") || accept("/")) op = text_[at];
-      else return left;
+      if (accept("//"))
+        op = 'f';
+      else if (accept("*") || accept("/"))
+        op = text_[at];
+      else
+        return left;
       GLIM_ASSIGN(const Number right, sign());
       GLIM_ASSIGN(left, combine(op, left, right, at));
     }
@@ -86,7 +89,8 @@ class Parser {
     }
     if (at < text_.size() && (is_digit(text_[at]) || text_[at] == '.')) return literal();
     const std::string_view name = accept_name();
-    if (name.empty()) return error(at, at == text_.size() ? "the expression ends where a number or a name should stand" : "expected a number or a name");
+    if (name.empty())
+      return error(at, at == text_.size() ? "the expression ends where a number or a name should stand" : "expected a number or a name");
     GLIM_ASSIGN(const Quantity value, look_up_(name, place(at)));
     if (const Number* number = std::get_if<Number>(&value)) return *number;
     return error(at, fmt::format("'{}' is a flag, not a number", name));

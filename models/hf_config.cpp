@@ -89,7 +89,8 @@ class Filler {
     const HfSpec hf = spec_.hf;
     for (const HfValue& value : hf.values) GLIM_TRY(fill(value));
     for (const HfLayers& layers : hf.layers) GLIM_TRY(fill(layers));
-    if (const Json* vocabulary = find_path(root_, kVocabularyPath); vocabulary != nullptr && *vocabulary == "bytes") spec_.vocabulary = "bytes";
+    if (const Json* vocabulary = find_path(root_, kVocabularyPath); vocabulary != nullptr && *vocabulary == "bytes")
+      spec_.vocabulary = "bytes";
     return std::move(spec_);
   }
 
@@ -113,7 +114,8 @@ class Filler {
                                                                     : fmt::format("{}", scalar.real);
       allowed += (allowed.empty() ? "" : " or ") + text;
     }
-    return error(fmt::format("'{}' is {}; this model supports only {}", expectation.path.text, shown(*value), allowed.empty() ? "null" : allowed));
+    return error(
+        fmt::format("'{}' is {}; this model supports only {}", expectation.path.text, shown(*value), allowed.empty() ? "null" : allowed));
   }
 
   Status fill(const HfValue& value) {
@@ -127,10 +129,12 @@ class Filler {
         }
         dim->value = *scalar;
       } else if (NamedScalar* constant = find(spec_.constants, value.name.text)) {
-        if (!scalar || scalar->kind == Scalar::Kind::kBool) return error(fmt::format("'{}' must be a number, not {}", path.text, shown(*found)));
+        if (!scalar || scalar->kind == Scalar::Kind::kBool)
+          return error(fmt::format("'{}' must be a number, not {}", path.text, shown(*found)));
         constant->value = *scalar;
       } else {
-        if (!scalar || scalar->kind != Scalar::Kind::kBool) return error(fmt::format("'{}' must be true or false, not {}", path.text, shown(*found)));
+        if (!scalar || scalar->kind != Scalar::Kind::kBool)
+          return error(fmt::format("'{}' must be true or false, not {}", path.text, shown(*found)));
         find(spec_.flags, value.name.text)->value = *scalar;
       }
       return ok();
@@ -145,8 +149,10 @@ class Filler {
   Status fill(const HfLayers& layers) {
     const Json* array = find_path(root_, layers.path.text);
     if (array == nullptr) return ok();
-    if (!array->is_array()) return error(fmt::format("'{}' must be an array with one element per layer, not {}", layers.path.text, shown(*array)));
-    const auto block = std::find_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const BlockSpec& b) { return b.name.text == layers.stack.text; });
+    if (!array->is_array())
+      return error(fmt::format("'{}' must be an array with one element per layer, not {}", layers.path.text, shown(*array)));
+    const auto block =
+        std::find_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const BlockSpec& b) { return b.name.text == layers.stack.text; });
     Names names(spec_);
     GLIM_ASSIGN(const int64_t count, num_instances(*block, names));
     if (static_cast<int64_t>(array->size()) != count) {
@@ -162,7 +168,8 @@ class Filler {
       const bool was_flag = pattern.values[0].kind == Scalar::Kind::kBool;
       for (size_t layer = 0; layer < values.size(); ++layer) {
         if ((values[layer].kind == Scalar::Kind::kBool) != was_flag) {
-          return error(fmt::format("'{}[{}]' is {}, which is not {}", layers.path.text, layer, shown((*array)[layer]), was_flag ? "a flag" : "a number"));
+          return error(fmt::format("'{}[{}]' is {}, which is not {}", layers.path.text, layer, shown((*array)[layer]),
+                                   was_flag ? "a flag" : "a number"));
         }
       }
       pattern.anchor = Anchor::kEach;
@@ -182,11 +189,13 @@ class Filler {
       return error(fmt::format("{} is {}; this model supports only {}", place, shown(json), fmt::join(known, ", ")));
     }
     std::optional<Scalar> scalar = json_scalar(json, file_);
-    if (!scalar || (layers.nonzero && scalar->kind == Scalar::Kind::kBool)) return error(fmt::format("{} must be a number, not {}", place, shown(json)));
+    if (!scalar || (layers.nonzero && scalar->kind == Scalar::Kind::kBool))
+      return error(fmt::format("{} must be a number, not {}", place, shown(json)));
     if (layers.equals && scalar->kind != Scalar::Kind::kBool && scalar->real != 0) {
       GLIM_ASSIGN(const Number expected, names.number(*layers.equals));
       if (scalar->real != expected.real) {
-        return error(fmt::format("{} is {}, but '{}' of the whole model is {}: layer {} is inconsistent", place, shown(json), layers.equals->text, expected.real, layer));
+        return error(fmt::format("{} is {}, but '{}' of the whole model is {}: layer {} is inconsistent", place, shown(json),
+                                 layers.equals->text, expected.real, layer));
       }
     }
     if (layers.nonzero) {
@@ -218,7 +227,8 @@ Result<ModelSpec> fill_from_hf_config(ModelSpec spec, std::string_view json, con
   GLIM_ASSIGN(const Json root, parse_json(json, config_file));
   GLIM_ASSIGN(const std::string model_type, model_type_of(root, config_file));
   if (spec.hf.model_type.text != model_type) {
-    return invalid_argument(fmt::format("'model_type' is '{}', but {} describes '{}'", model_type, spec.file, spec.hf.model_type.text), {config_file});
+    return invalid_argument(fmt::format("'model_type' is '{}', but {} describes '{}'", model_type, spec.file, spec.hf.model_type.text),
+                            {config_file});
   }
   return Filler(std::move(spec), root, config_file).run();
 }
@@ -243,11 +253,14 @@ Result<ModelSpec> spec_from_hf_config(const std::string& config_file, const std:
     if (type == nullptr) continue;
     known.push_back(type->value.text);
     if (type->value.text != model_type) continue;
-    if (!chosen.empty()) return invalid_argument(fmt::format("both this file and {} describe model_type '{}'", chosen, model_type), type->value.where);
+    if (!chosen.empty())
+      return invalid_argument(fmt::format("both this file and {} describe model_type '{}'", chosen, model_type), type->value.where);
     chosen = file;
   }
   if (chosen.empty()) {
-    return invalid_argument(fmt::format("no model file in {} describes model_type '{}' (there are: {}){}", models_dir, model_type, fmt::join(known, ", "), did_you_mean(model_type, known)), {config_file});
+    return invalid_argument(fmt::format("no model file in {} describes model_type '{}' (there are: {}){}", models_dir, model_type,
+                                        fmt::join(known, ", "), did_you_mean(model_type, known)),
+                            {config_file});
   }
   GLIM_ASSIGN(ModelSpec spec, load_spec(chosen));
   return Filler(std::move(spec), root, config_file).run();

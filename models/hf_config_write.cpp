@@ -39,7 +39,8 @@ Result<Json> layer_element(const HfLayers& layers, const Quantity& value, Names&
     GLIM_ASSIGN(const Quantity mapped, names.quantity(mapping.value));
     if (equal(mapped, value)) return Json(mapping.name.text);
   }
-  if (!layers.map.empty()) return invalid_argument(fmt::format("'{}' has no entry for a value of '{}'", layers.path.text, layers.name.text), layers.path.where);
+  if (!layers.map.empty())
+    return invalid_argument(fmt::format("'{}' has no entry for a value of '{}'", layers.path.text, layers.name.text), layers.path.where);
   if (!layers.nonzero) return as_json(value);
   const bool* flag = std::get_if<bool>(&value);
   if (flag != nullptr && !*flag) return Json(0);
@@ -51,7 +52,8 @@ Result<Json> layer_element(const HfLayers& layers, const Quantity& value, Names&
 }  // namespace
 
 Result<std::string> hf_config_from_spec(const ModelSpec& spec, DType dtype) {
-  if (spec.hf.model_type.empty()) return invalid_argument(fmt::format("{} has no [hf] model_type, so there is no config.json for it", spec.file));
+  if (spec.hf.model_type.empty())
+    return invalid_argument(fmt::format("{} has no [hf] model_type, so there is no config.json for it", spec.file));
   Json root;
   root["model_type"] = spec.hf.model_type.text;
   root["dtype"] = dtype == DType::kF32 ? "float32" : dtype == DType::kF64 ? "float64" : "bfloat16";
@@ -81,8 +83,10 @@ Result<std::string> hf_config_from_spec(const ModelSpec& spec, DType dtype) {
   for (const HfExpectation& expectation : spec.hf.expect) {
     if (expectation.allowed.empty()) continue;
     const Scalar& first = expectation.allowed[0];
-    const Json value = first.kind == Scalar::Kind::kText ? Json(first.text) : first.kind == Scalar::Kind::kBool ? Json(first.flag)
-                       : first.kind == Scalar::Kind::kInteger ? Json(first.integer) : Json(first.real);
+    const Json value = first.kind == Scalar::Kind::kText      ? Json(first.text)
+                       : first.kind == Scalar::Kind::kBool    ? Json(first.flag)
+                       : first.kind == Scalar::Kind::kInteger ? Json(first.integer)
+                                                              : Json(first.real);
     put(root, expectation.path.text, value);
   }
   if (spec.vocabulary == "bytes") put(root, kVocabularyPath, "bytes");

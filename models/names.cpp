@@ -73,7 +73,9 @@ Result<Quantity> Names::look_up(std::string_view name, const SourceLocation& whe
 Result<Quantity> Names::layer_value(const PatternSpec& pattern) {
   const auto size = static_cast<int64_t>(pattern.values.size());
   if (pattern.anchor == Anchor::kEach && size != num_layers_) {
-    return invalid_argument(fmt::format("'{}' has {} per-layer values, but stack '{}' has {} layers", pattern.name.text, size, stack_->name.text, num_layers_), pattern.values.empty() ? pattern.name.where : pattern.values[0].where);
+    return invalid_argument(
+        fmt::format("'{}' has {} per-layer values, but stack '{}' has {} layers", pattern.name.text, size, stack_->name.text, num_layers_),
+        pattern.values.empty() ? pattern.name.where : pattern.values[0].where);
   }
   const int64_t index = pattern.anchor == Anchor::kLast ? (num_layers_ - 1 - layer_) % size : layer_ % size;
   // The values are written in terms of the whole model's names, not of each other.
@@ -90,7 +92,8 @@ Result<Quantity> Names::evaluate(std::string_view name, Entry& entry, const Sour
   if (entry.evaluating) return invalid_argument(fmt::format("'{}' is defined in terms of itself: a cycle", name), where);
   if (scalar.kind == kText && scalar.text == "?") {
     const std::string_view what = entry.kind == Entry::Kind::kDim ? "dimension" : "constant";
-    return invalid_argument(fmt::format("{} '{}' is not set: a file that extends this one, or a Hugging Face config, must set it", what, name), scalar.where);
+    return invalid_argument(
+        fmt::format("{} '{}' is not set: a file that extends this one, or a Hugging Face config, must set it", what, name), scalar.where);
   }
   if (depth_ >= kMaxNameDepth) return invalid_argument(fmt::format("names are defined by names more than {} deep", kMaxNameDepth), where);
   ++depth_;
@@ -115,7 +118,8 @@ Result<Quantity> Names::evaluate(std::string_view name, Entry& entry, const Sour
 }
 
 Error Names::unknown(std::string_view name, const SourceLocation& where) const {
-  if (layer_names_.contains(name)) return invalid_argument(fmt::format("'{}' has a value only inside the layers of its stack", name), where);
+  if (layer_names_.contains(name))
+    return invalid_argument(fmt::format("'{}' has a value only inside the layers of its stack", name), where);
   std::vector<std::string> known;
   for (const auto& [known_name, entry] : entries_) known.push_back(known_name);
   if (stack_ != nullptr) {
@@ -142,24 +146,30 @@ Result<Number> Names::number(const Scalar& scalar) {
     case Scalar::Kind::kBool: return invalid_argument("expected a number, not a flag", scalar.where);
     case Scalar::Kind::kText: break;
   }
-  return evaluate_number(scalar.text, scalar.where, [this](std::string_view name, const SourceLocation& where) { return look_up(name, where); });
+  return evaluate_number(scalar.text, scalar.where,
+                         [this](std::string_view name, const SourceLocation& where) { return look_up(name, where); });
 }
 
 Result<bool> Names::condition(const Scalar& scalar) {
   if (scalar.kind == Scalar::Kind::kBool) return scalar.flag;
   if (scalar.kind != kText) return invalid_argument("expected a flag or a condition, not a number", scalar.where);
-  return evaluate_condition(scalar.text, scalar.where, [this](std::string_view name, const SourceLocation& where) { return look_up(name, where); });
+  return evaluate_condition(scalar.text, scalar.where,
+                            [this](std::string_view name, const SourceLocation& where) { return look_up(name, where); });
 }
 
 Result<int64_t> Names::integer(const Scalar& scalar) {
   GLIM_ASSIGN(const Number value, number(scalar));
-  if (!value.is_integer) return invalid_argument(fmt::format("{} is not an integer", scalar.kind == kText ? fmt::format("'{}' = {}", scalar.text, value.real) : fmt::format("{}", value.real)), scalar.where);
+  if (!value.is_integer)
+    return invalid_argument(fmt::format("{} is not an integer", scalar.kind == kText ? fmt::format("'{}' = {}", scalar.text, value.real)
+                                                                                     : fmt::format("{}", value.real)),
+                            scalar.where);
   return value.integer;
 }
 
 Result<int64_t> Names::extent(const Scalar& scalar, int64_t minimum, std::string_view what) {
   GLIM_ASSIGN(const int64_t value, integer(scalar));
-  const std::string shown = scalar.kind == kText && scalar.text != std::to_string(value) ? fmt::format("'{}' = {}", scalar.text, value) : std::to_string(value);
+  const std::string shown =
+      scalar.kind == kText && scalar.text != std::to_string(value) ? fmt::format("'{}' = {}", scalar.text, value) : std::to_string(value);
   if (value < minimum) return invalid_argument(fmt::format("{} must be at least {}, not {}", what, minimum, shown), scalar.where);
   if (value > kMaxDim) return invalid_argument(fmt::format("{} must be at most {}, not {}", what, kMaxDim, shown), scalar.where);
   return value;

@@ -8,7 +8,8 @@ namespace glim {
 namespace {
 
 std::string with_layer(std::string pattern, int64_t layer) {
-  for (size_t at = pattern.find("{i}"); at != std::string::npos; at = pattern.find("{i}", at)) pattern.replace(at, 3, std::to_string(layer));
+  for (size_t at = pattern.find("{i}"); at != std::string::npos; at = pattern.find("{i}", at))
+    pattern.replace(at, 3, std::to_string(layer));
   return pattern;
 }
 
@@ -57,7 +58,8 @@ class Expansion {
     parameter.init = param.init;
     GLIM_ASSIGN(const Number init_value, names_.number(param.init_value));
     parameter.init_value = init_value.real;
-    if (param.init == InitKind::kNormal && parameter.init_value < 0) return invalid_argument("a standard deviation cannot be negative", param.init_value.where);
+    if (param.init == InitKind::kNormal && parameter.init_value < 0)
+      return invalid_argument("a standard deviation cannot be negative", param.init_value.where);
     if (!param.tied_to.empty()) {
       bool holds = true;
       if (param.tied_when) {
@@ -78,7 +80,9 @@ class Expansion {
     if (found == table_.index.end() || found->second == ParameterTable::kAbsent) {
       for (const Tied& other : tied_) {
         if (other.holds && other.name == target.text) {
-          return invalid_argument(fmt::format("'{}' is tied itself{}", target.text, other.name == tied.name ? ", to itself" : ": tie both to the same parameter"), target.where);
+          return invalid_argument(fmt::format("'{}' is tied itself{}", target.text,
+                                              other.name == tied.name ? ", to itself" : ": tie both to the same parameter"),
+                                  target.where);
         }
       }
       std::vector<std::string> known;
@@ -87,7 +91,9 @@ class Expansion {
     }
     ModelParameter& parameter = table_.parameters[found->second];
     if (parameter.type != tied.type) {
-      return invalid_argument(fmt::format("'{}' has type {}, but '{}' has {}: they cannot be tied", tied.name, to_string(tied.type), target.text, to_string(parameter.type)), target.where);
+      return invalid_argument(fmt::format("'{}' has type {}, but '{}' has {}: they cannot be tied", tied.name, to_string(tied.type),
+                                          target.text, to_string(parameter.type)),
+                              target.where);
     }
     if (!tied.holds) return ok();
     parameter.tied.push_back({tied.name, with_layer(tied.spec->hf.text, 0)});
@@ -106,7 +112,10 @@ class Expansion {
       for (const ParameterName& name : all) {
         if (name.hf_name.empty()) continue;
         const auto [entry, is_new] = seen.emplace(name.hf_name, name.name);
-        if (!is_new) return invalid_argument(fmt::format("duplicate name: '{}' and '{}' are both called '{}' in a checkpoint", entry->second, name.name, name.hf_name), table_.places[k]);
+        if (!is_new)
+          return invalid_argument(
+              fmt::format("duplicate name: '{}' and '{}' are both called '{}' in a checkpoint", entry->second, name.name, name.hf_name),
+              table_.places[k]);
       }
     }
     return ok();
@@ -127,7 +136,9 @@ Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DT
 Result<int64_t> num_instances(const BlockSpec& block, Names& names) {
   if (!block.count) return int64_t{1};
   GLIM_ASSIGN(const int64_t layers, names.extent(*block.count, 1, fmt::format("the layer count of '{}'", block.name.text)));
-  if (layers > kMaxLayers) return invalid_argument(fmt::format("the layer count of '{}' must be at most {}, not {}", block.name.text, kMaxLayers, layers), block.count->where);
+  if (layers > kMaxLayers)
+    return invalid_argument(fmt::format("the layer count of '{}' must be at most {}, not {}", block.name.text, kMaxLayers, layers),
+                            block.count->where);
   return layers;
 }
 
@@ -135,7 +146,8 @@ std::string instance_name(const BlockSpec& block, int64_t layer) {
   return block.count ? fmt::format("{}.{}", block.name.text, layer) : block.name.text;
 }
 
-Result<TensorType> evaluate_type(const std::vector<Scalar>& shape, SpecDType dtype, DType real, int64_t minimum, const SourceLocation& where, Names& names) {
+Result<TensorType> evaluate_type(const std::vector<Scalar>& shape, SpecDType dtype, DType real, int64_t minimum,
+                                 const SourceLocation& where, Names& names) {
   std::vector<int64_t> dims;
   for (const Scalar& scalar : shape) {
     GLIM_ASSIGN(const int64_t dim, names.extent(scalar, minimum, "a dimension"));

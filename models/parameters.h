@@ -14,7 +14,7 @@ inline constexpr size_t kMaxInstances = 1'000'000;  // parameters, or ops, over 
 struct ParameterTable {
   static constexpr size_t kAbsent = ~size_t{0};  // declared, but its `when` does not hold
   std::vector<ModelParameter> parameters;
-  std::vector<SourceLocation> places;              // of the declarations
+  std::vector<SourceLocation> places;                // of the declarations
   std::map<std::string, size_t, std::less<>> index;  // every name, tied ones too, -> parameters
 };
 Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DType real);
@@ -24,6 +24,7 @@ Result<int64_t> num_instances(const BlockSpec& block, Names& names);
 // "decoder.3", or "embed" for a block.
 [[nodiscard]] std::string instance_name(const BlockSpec& block, int64_t layer);
 // At most kMaxRank extents, each at least `minimum`, of which the product is a size that can exist.
-Result<TensorType> evaluate_type(const std::vector<Scalar>& shape, SpecDType dtype, DType real, int64_t minimum, const SourceLocation& where, Names& names);
+Result<TensorType> evaluate_type(const std::vector<Scalar>& shape, SpecDType dtype, DType real, int64_t minimum,
+                                 const SourceLocation& where, Names& names);
 
 }  // namespace glim

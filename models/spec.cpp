@@ -33,12 +33,14 @@ Result<TomlValue> read_merged(const std::string& file, std::vector<std::string>&
   }
   const std::string path = folder_of(file) + base.text;
   if (path == file) return invalid_argument("the file extends itself", base.where);
-  if (std::find(chain.begin(), chain.end(), path) != chain.end()) return invalid_argument(fmt::format("'{}' extends this file in turn: a cycle", base.text), base.where);
+  if (std::find(chain.begin(), chain.end(), path) != chain.end())
+    return invalid_argument(fmt::format("'{}' extends this file in turn: a cycle", base.text), base.where);
   if (chain.size() >= kMaxExtends) return invalid_argument(fmt::format("more than {} files extend each other", kMaxExtends), base.where);
   Result<TomlValue> below = read_merged(path, chain);
   if (!below) {
     Error error = std::move(below.error());
-    if (error.code == ErrorCode::kIo && error.where.file == path) return invalid_argument(fmt::format("'{}' {}", base.text, error.message), base.where);
+    if (error.code == ErrorCode::kIo && error.where.file == path)
+      return invalid_argument(fmt::format("'{}' {}", base.text, error.message), base.where);
     return error;
   }
   TomlValue merged = *std::move(below);
@@ -52,7 +54,9 @@ Result<SpecDType> parse_spec_dtype(const Name& name) {
   if (name.text == "i32") return SpecDType::kI32;
   if (name.text == "real") return SpecDType::kReal;
   if (name.text == "acc") return SpecDType::kAccumulation;
-  return invalid_argument(fmt::format("unknown dtype '{}': it is \"i32\", \"real\" (the run's precision) or \"acc\" (what sums are taken in)", name.text), name.where);
+  return invalid_argument(
+      fmt::format("unknown dtype '{}': it is \"i32\", \"real\" (the run's precision) or \"acc\" (what sums are taken in)", name.text),
+      name.where);
 }
 
 class SpecParser {
@@ -93,7 +97,8 @@ class SpecParser {
   Status claim(const Name& name, std::string_view what) {
     GLIM_TRY(expect_identifier(name, what));
     for (const std::string_view word : {"and", "or", "not", "true", "false"}) {
-      if (name.text == word) return invalid_argument(fmt::format("'{}' is a word of conditions and cannot name {}", word, what), name.where);
+      if (name.text == word)
+        return invalid_argument(fmt::format("'{}' is a word of conditions and cannot name {}", word, what), name.where);
     }
     const auto [entry, is_new] = quantities_.emplace(name.text, what);
     if (is_new) return ok();
@@ -106,8 +111,11 @@ class SpecParser {
     GLIM_ASSIGN(Scalar value, to_scalar(member.value, member.key));
     const bool wants_flag = what == "a flag";
     if (wants_flag != (value.kind == Scalar::Kind::kBool) || (what == "a dimension" && value.kind == Scalar::Kind::kReal)) {
-      const std::string_view wanted = wants_flag ? "true or false" : what == "a dimension" ? "an integer or an expression" : "a number or an expression";
-      return invalid_argument(fmt::format("'{}' is {}: it must be {}, not {}", member.key, what, wanted, to_string(member.value.kind)), value.where);
+      const std::string_view wanted = wants_flag              ? "true or false"
+                                      : what == "a dimension" ? "an integer or an expression"
+                                                              : "a number or an expression";
+      return invalid_argument(fmt::format("'{}' is {}: it must be {}, not {}", member.key, what, wanted, to_string(member.value.kind)),
+                              value.where);
     }
     into.push_back({name, std::move(value)});
     return ok();
@@ -126,7 +134,8 @@ class SpecParser {
     input.name = {member.key, member.where};
     GLIM_TRY(expect_identifier(input.name, "an input"));
     for (const InputSpec& other : spec_.inputs) {
-      if (other.name.text == member.key) return invalid_argument(fmt::format("duplicate name: '{}' is already an input", member.key), member.where);
+      if (other.name.text == member.key)
+        return invalid_argument(fmt::format("duplicate name: '{}' is already an input", member.key), member.where);
     }
     GLIM_TRY(expect_kind(member.value, Kind::kTable, member.key));
     TableReader reader(member.value, fmt::format("input '{}'", member.key));
@@ -136,7 +145,8 @@ class SpecParser {
     GLIM_ASSIGN(input.dtype, parse_spec_dtype(dtype));
     if (const TomlMember* range = reader.take("range")) {
       GLIM_ASSIGN(std::vector<Scalar> bounds, to_scalars(range->value, "range"));
-      if (bounds.size() != 2) return invalid_argument(fmt::format("'range' is [lowest, highest], not {} values", bounds.size()), range->value.where);
+      if (bounds.size() != 2)
+        return invalid_argument(fmt::format("'range' is [lowest, highest], not {} values", bounds.size()), range->value.where);
       input.range = std::array<Scalar, 2>{bounds[0], bounds[1]};
     }
     GLIM_ASSIGN(input.allow, reader.take_scalar("allow"));
@@ -145,7 +155,8 @@ class SpecParser {
     }
     GLIM_ASSIGN(input.ascending, reader.take_flag("ascending", false));
     if ((input.range || input.allow || input.ascending || !input.zeroed.empty()) && input.dtype != SpecDType::kI32) {
-      return invalid_argument(fmt::format("input '{}': only i32 inputs can have 'range', 'allow', 'zeroed' and 'ascending'", member.key), member.where);
+      return invalid_argument(fmt::format("input '{}': only i32 inputs can have 'range', 'allow', 'zeroed' and 'ascending'", member.key),
+                              member.where);
     }
     GLIM_ASSIGN(input.optional, reader.take_flag("optional", false));
     if (is_derived) {
@@ -169,7 +180,8 @@ class SpecParser {
     BlockSpec block;
     block.name = {member.key, member.where};
     GLIM_TRY(expect_identifier(block.name, "a block"));
-    if (spec_.find_block(member.key) != nullptr) return invalid_argument(fmt::format("duplicate name: '{}' is already a block", member.key), member.where);
+    if (spec_.find_block(member.key) != nullptr)
+      return invalid_argument(fmt::format("duplicate name: '{}' is already a block", member.key), member.where);
     GLIM_TRY(expect_kind(member.value, Kind::kTable, member.key));
     TableReader reader(member.value, fmt::format("{} '{}'", is_stack ? "stack" : "block", member.key));
     if (is_stack) {
@@ -196,11 +208,15 @@ class SpecParser {
     TableReader reader(pattern.value, fmt::format("the pattern of stack '{}'", block.name.text));
     GLIM_ASSIGN(const Name anchor_name, reader.need_text("anchor"));
     Anchor anchor = Anchor::kFirst;
-    if (anchor_name.text == "last") anchor = Anchor::kLast;
-    else if (anchor_name.text == "each") anchor = Anchor::kEach;
+    if (anchor_name.text == "last")
+      anchor = Anchor::kLast;
+    else if (anchor_name.text == "each")
+      anchor = Anchor::kEach;
     else if (anchor_name.text != "first") {
       static constexpr std::string_view kAnchors[] = {"first", "last", "each"};
-      return invalid_argument(fmt::format("unknown anchor '{}': it is \"first\", \"last\" or \"each\"{}", anchor_name.text, did_you_mean(anchor_name.text, kAnchors)), anchor_name.where);
+      return invalid_argument(fmt::format("unknown anchor '{}': it is \"first\", \"last\" or \"each\"{}", anchor_name.text,
+                                          did_you_mean(anchor_name.text, kAnchors)),
+                              anchor_name.where);
     }
     for (const TomlMember& entry : pattern.value.members) {
       if (entry.key == "anchor") continue;
@@ -237,11 +253,13 @@ class SpecParser {
     GLIM_ASSIGN(param.hf, reader.take_text("hf"));
     const bool has_layer = param.hf.text.find("{i}") != std::string::npos;
     if (!param.hf.empty() && has_layer != block.count.has_value()) {
-      return invalid_argument(has_layer ? "'hf' has {i}, but a block has no layers" : "'hf' needs {i}: every layer has a tensor of its own", param.hf.where);
+      return invalid_argument(has_layer ? "'hf' has {i}, but a block has no layers" : "'hf' needs {i}: every layer has a tensor of its own",
+                              param.hf.where);
     }
     GLIM_ASSIGN(param.tied_to, reader.take_text("tied_to"));
     GLIM_ASSIGN(param.tied_when, reader.take_scalar("tied_when"));
-    if (param.tied_when && param.tied_to.empty()) return invalid_argument("'tied_when' means nothing without 'tied_to'", param.tied_when->where);
+    if (param.tied_when && param.tied_to.empty())
+      return invalid_argument("'tied_when' means nothing without 'tied_to'", param.tied_when->where);
     if (!param.tied_to.empty() && block.count) return invalid_argument("a parameter of a stack cannot be tied", param.tied_to.where);
     GLIM_ASSIGN(param.when, reader.take_scalar("when"));
     GLIM_TRY(reader.finish());
@@ -301,8 +319,10 @@ class SpecParser {
       if (std::count_if(ordered.begin(), ordered.end(), [&](const BlockSpec& b) { return b.name.text == name.text; }) > 0) {
         return invalid_argument(fmt::format("'{}' stands in the flow twice", name.text), name.where);
       }
-      const auto block = std::find_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const BlockSpec& b) { return b.name.text == name.text; });
-      if (block == spec_.blocks.end()) return invalid_argument(fmt::format("unknown block '{}'{}", name.text, did_you_mean(name.text, known)), name.where);
+      const auto block =
+          std::find_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const BlockSpec& b) { return b.name.text == name.text; });
+      if (block == spec_.blocks.end())
+        return invalid_argument(fmt::format("unknown block '{}'{}", name.text, did_you_mean(name.text, known)), name.where);
       ordered.push_back(*block);
     }
     for (const BlockSpec& block : spec_.blocks) {
@@ -336,7 +356,8 @@ class SpecParser {
     GLIM_TRY(expect_kind(table->value, Kind::kTable, "vocabulary"));
     TableReader reader(table->value, "the vocabulary");
     GLIM_ASSIGN(const Name kind, reader.need_text("kind"));
-    if (kind.text != "bytes") return invalid_argument(fmt::format("unknown vocabulary '{}': the only kind is \"bytes\"", kind.text), kind.where);
+    if (kind.text != "bytes")
+      return invalid_argument(fmt::format("unknown vocabulary '{}': the only kind is \"bytes\"", kind.text), kind.where);
     spec_.vocabulary = kind.text;
     return reader.finish();
   }
@@ -365,7 +386,9 @@ class SpecParser {
     if (entry == quantities_.end() || (entry->second != "a dimension" && entry->second != "a constant" && entry->second != "a flag")) {
       std::vector<std::string> known;
       for (const auto& [name, what] : quantities_) known.push_back(name);
-      return invalid_argument(fmt::format("[hf.values] fills dimensions, constants and flags; '{}' is none{}", member.key, did_you_mean(member.key, known)), member.where);
+      return invalid_argument(
+          fmt::format("[hf.values] fills dimensions, constants and flags; '{}' is none{}", member.key, did_you_mean(member.key, known)),
+          member.where);
     }
     if (member.value.kind == Kind::kTable) {
       TableReader reader(member.value, fmt::format("[hf.values] '{}'", member.key));
@@ -395,7 +418,8 @@ class SpecParser {
     std::vector<std::string> known;
     for (const PatternSpec& entry : block->pattern) known.push_back(entry.name.text);
     if (std::find(known.begin(), known.end(), member.key) == known.end()) {
-      return invalid_argument(fmt::format("stack '{}' has no per-layer value '{}'{}", stack.text, member.key, did_you_mean(member.key, known)), member.where);
+      return invalid_argument(
+          fmt::format("stack '{}' has no per-layer value '{}'{}", stack.text, member.key, did_you_mean(member.key, known)), member.where);
     }
     GLIM_TRY(expect_kind(member.value, Kind::kTable, member.key));
     TableReader reader(member.value, fmt::format("[hf.layers] '{}'", member.key));

@@ -64,10 +64,10 @@ struct ParamSpec {
   SpecDType dtype = SpecDType::kReal;
   InitKind init = InitKind::kConstant;
   Scalar init_value;
-  Name hf;                          // checkpoint name; in a stack {i} is the layer
-  Name tied_to;                     // "block.param" whose leaf this is while tied_when holds
+  Name hf;       // checkpoint name; in a stack {i} is the layer
+  Name tied_to;  // "block.param" whose leaf this is while tied_when holds
   std::optional<Scalar> tied_when;
-  std::optional<Scalar> when;       // the parameter exists only then
+  std::optional<Scalar> when;  // the parameter exists only then
 };
 
 struct OpArgument {  // an operand or an attribute: the op's declaration says which
@@ -114,11 +114,11 @@ struct HfValue {
   std::optional<Scalar> otherwise;  // when none is there, or null
 };
 struct HfLayers {
-  Name stack, name;               // a pattern entry of a stack
-  Name path;                      // an array with one element per layer; the pattern stays when it is absent
-  std::vector<NamedScalar> map;   // text -> value; empty: elements are taken as they are
-  bool nonzero = false;           // a number -> whether it is not 0
-  std::optional<Scalar> equals;   // what a number that is not 0 must be
+  Name stack, name;              // a pattern entry of a stack
+  Name path;                     // an array with one element per layer; the pattern stays when it is absent
+  std::vector<NamedScalar> map;  // text -> value; empty: elements are taken as they are
+  bool nonzero = false;          // a number -> whether it is not 0
+  std::optional<Scalar> equals;  // what a number that is not 0 must be
 };
 struct HfExpectation {
   Name path;

@@ -102,7 +102,8 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
   value.where = location(node.source(), file);
   switch (node.type()) {
     case toml::node_type::table: {
-      if (node.as_table()->size() > kMaxTableKeys) return invalid_argument(fmt::format("a table has more than {} keys", kMaxTableKeys), value.where);
+      if (node.as_table()->size() > kMaxTableKeys)
+        return invalid_argument(fmt::format("a table has more than {} keys", kMaxTableKeys), value.where);
       for (const auto& [key, child] : *node.as_table()) {
         GLIM_ASSIGN(TomlValue converted, convert(child, file));
         value.members.push_back({std::string(key.str()), location(key.source(), file), std::move(converted)});
@@ -161,7 +162,8 @@ std::string_view to_string(TomlValue::Kind kind) {
 }
 
 Result<TomlValue> parse_toml(std::string_view text, const std::string& file) {
-  if (text.size() > kMaxTomlBytes) return invalid_argument(fmt::format("the file has {} bytes; a model file has at most {}", text.size(), kMaxTomlBytes), {file});
+  if (text.size() > kMaxTomlBytes)
+    return invalid_argument(fmt::format("the file has {} bytes; a model file has at most {}", text.size(), kMaxTomlBytes), {file});
   GLIM_TRY(DepthCheck(text, file).run());
   const toml::parse_result parsed = toml::parse(text, std::string_view(file));
   if (!parsed) return invalid_argument(std::string(parsed.error().description()), location(parsed.error().source(), file));

@@ -16,10 +16,10 @@ struct TomlValue {
   Kind kind = Kind::kTable;
   bool flag = false;
   int64_t integer = 0;
-  double real = 0;                   // finite
-  std::string text;                  // of a kString
-  std::vector<TomlValue> items;      // of a kArray
-  std::vector<TomlMember> members;   // of a kTable, in the order of the file
+  double real = 0;                  // finite
+  std::string text;                 // of a kString
+  std::vector<TomlValue> items;     // of a kArray
+  std::vector<TomlMember> members;  // of a kTable, in the order of the file
   SourceLocation where;
 
   [[nodiscard]] const TomlMember* find(std::string_view key) const;  // null if there is none

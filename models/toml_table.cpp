@@ -82,7 +82,9 @@ Result<Scalar> to_scalar(const TomlValue& value, std::string_view name) {
       scalar.kind = Scalar::Kind::kText;
       scalar.text = value.text;
       return scalar;
-    default: return invalid_argument(fmt::format("'{}' must be a number, a boolean or a string, not {}", name, to_string(value.kind)), value.where);
+    default:
+      return invalid_argument(fmt::format("'{}' must be a number, a boolean or a string, not {}", name, to_string(value.kind)),
+                              value.where);
   }
 }
 
@@ -112,7 +114,9 @@ Result<std::vector<Name>> to_names(const TomlValue& value, std::string_view name
 
 Status expect_identifier(const Name& name, std::string_view what) {
   if (is_identifier(name.text) && name.text.size() <= 64) return ok();
-  return invalid_argument(fmt::format("'{}' cannot name {}: names are at most 64 letters, digits and _, not starting with a digit", name.text.substr(0, 80), what), name.where);
+  return invalid_argument(fmt::format("'{}' cannot name {}: names are at most 64 letters, digits and _, not starting with a digit",
+                                      name.text.substr(0, 80), what),
+                          name.where);
 }
 
 }  // namespace glim

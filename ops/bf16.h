@@ -11,8 +11,10 @@ struct Bf16 {
   explicit Bf16(float value) {
     uint32_t word = 0;
     std::memcpy(&word, &value, sizeof word);
-    if ((word & 0x7fffffffU) > 0x7f800000U) bits = static_cast<uint16_t>((word >> 16) | 0x40U);
-    else bits = static_cast<uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16);
+    if ((word & 0x7fffffffU) > 0x7f800000U)
+      bits = static_cast<uint16_t>((word >> 16) | 0x40U);
+    else
+      bits = static_cast<uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16);
   }
   explicit Bf16(double value) : Bf16(static_cast<float>(value)) {}
   explicit operator float() const {

@@ -1,8 +1,8 @@
 #pragma once
 // Shared shape of the CPU kernels: dtype dispatch, accumulation types, and loops over rows in tasks of fixed size.
 #include <algorithm>
-#include <tuple>
 #include <cstdint>
+#include <tuple>
 
 #include "engine/dtype.h"
 #include "engine/error.h"
@@ -58,8 +58,8 @@ void for_row_ranges(KernelContext& context, int64_t rows, int64_t width, Body&& 
   context.parallel_for(tasks, [&](int64_t task) { body(task * rows_per_task, std::min(rows, (task + 1) * rows_per_task)); });
 }
 
-// Calls body(flat_count, pointers...) once per contiguous run of elements of tensors of one shape: whole ranges when all are contiguous, otherwise
-// row by row. `Views` are TensorViews, `Ts` their element types.
+// Calls body(flat_count, pointers...) once per contiguous run of elements of tensors of one shape: whole ranges when all are contiguous,
+// otherwise row by row. `Views` are TensorViews, `Ts` their element types.
 template <class... Ts, class Body, class... Views>
 void for_each_run(KernelContext& context, Body&& body, const Views&... views) {
   const TensorView& first = std::get<0>(std::tie(views...));

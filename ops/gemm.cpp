@@ -1,10 +1,7 @@
 // Packing buffers come from the stack: a tile of at most kTileRows x kTileColumns with a depth of kTileDepth keeps each of Eigen's
-// two under 1 MiB in f64, so this limit is never passed. With GLIM_BLAS Eigen hands the same tiles to the BLAS library.
+// two under 1 MiB in f64, so this limit is never passed.
 #define EIGEN_STACK_ALLOCATION_LIMIT (1 << 20)
 #define EIGEN_DONT_PARALLELIZE
-#ifdef GLIM_BLAS
-#define EIGEN_USE_BLAS
-#endif
 #include "ops/gemm.h"
 
 #include <Eigen/Core>
@@ -73,15 +70,20 @@ void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix
     const int64_t length = std::min(kTileDepth, k - depth);
     const Matrix<T> left{corner(a, 0, depth), a.row_stride, a.transposed}, right{corner(b, depth, 0), b.row_stride, b.transposed};
     const Into now = depth == 0 ? into : Into::kAdd;
-    if (a.transposed && b.transposed) product<T, Eigen::ColMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
-    else if (a.transposed) product<T, Eigen::ColMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
-    else if (b.transposed) product<T, Eigen::RowMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
-    else product<T, Eigen::RowMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    if (a.transposed && b.transposed)
+      product<T, Eigen::ColMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (a.transposed)
+      product<T, Eigen::ColMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (b.transposed)
+      product<T, Eigen::RowMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else
+      product<T, Eigen::RowMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
   }
 }
 
 template <class A, class B, class C>
-void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride, Into into) {
+void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride,
+          Into into) {
   using S = Accumulate<B>;
   if (m == 0 || n == 0) return;
   const int64_t tiles_m = (m + kTileRows - 1) / kTileRows, tiles_n = (n + kTileColumns - 1) / kTileColumns;

@@ -21,7 +21,8 @@ enum class Into { kOverwrite, kAdd };
 // products accumulate in f32 (f64 for f64), and a bf16 result is rounded once.
 // (A, B, C): f64 x3, f32 x3, bf16 x3, (bf16, bf16, f32), (f32, bf16, bf16), (f32, bf16, f32).
 template <class A, class B, class C>
-void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride, Into into);
+void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride,
+          Into into);
 
 // One product on the calling thread, for kernels that do their own tiling (attention): T is float or double, and m, n <= 256.
 template <class T>

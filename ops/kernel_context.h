@@ -20,8 +20,7 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* object, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(object))(static_cast<Args>(args)...);
         }) {}
@@ -66,10 +65,10 @@ class KernelContext {
 };
 
 struct KernelArgs {
-  std::span<const TensorView> in;   // by operand position; not present() where absent
+  std::span<const TensorView> in;  // by operand position; not present() where absent
   std::span<const TensorView> out;
   std::span<const uint32_t> attr_words;
-  std::span<std::byte> workspace;   // at least Cost::workspace_bytes, 256-byte aligned, contents undefined
+  std::span<std::byte> workspace;  // at least Cost::workspace_bytes, 256-byte aligned, contents undefined
   KernelContext& context;
   template <class Attrs>
   [[nodiscard]] Attrs attrs() const {

@@ -24,7 +24,8 @@ Result<Arenas> Arenas::allocate(const std::array<size_t, kNumArenas>& bytes) {
     if (bytes[a] == 0) continue;
     void* base = mmap(nullptr, bytes[a], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
-      return Error{ErrorCode::kOutOfMemory, fmt::format("the {} arena needs {} bytes, which this machine does not give", to_string(static_cast<Arena>(a)), bytes[a])};
+      return Error{ErrorCode::kOutOfMemory, fmt::format("the {} arena needs {} bytes, which this machine does not give",
+                                                        to_string(static_cast<Arena>(a)), bytes[a])};
     }
     arenas.base_[a] = static_cast<std::byte*>(base);
     arenas.bytes_[a] = bytes[a];

@@ -27,8 +27,7 @@ class AtomicFile {
   [[nodiscard]] Status commit();
 
  private:
-  AtomicFile(std::string path, std::string temporary, int file)
-      : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
+  AtomicFile(std::string path, std::string temporary, int file) : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
 
   std::string path_, temporary_;
   int file_ = -1;

@@ -42,7 +42,8 @@ Result<Model> make_model(const ModelSpec& spec, const OpTable& table, const Chec
   std::vector<int32_t> tokens, labels, lengths;
   for (int64_t i = 0; i < options.tokens; ++i) {
     const auto draw = [&](uint64_t k) {
-      return static_cast<int32_t>(uniform_draw(stream, 4 * static_cast<uint64_t>(i) + k) * static_cast<double>(tokens_input->range->second + 1));
+      return static_cast<int32_t>(uniform_draw(stream, 4 * static_cast<uint64_t>(i) + k) *
+                                  static_cast<double>(tokens_input->range->second + 1));
     };
     tokens.push_back(draw(0));
     labels.push_back(uniform_draw(stream, 4 * static_cast<uint64_t>(i) + 1) < 0.25 ? -100 : draw(2));
@@ -92,7 +93,8 @@ Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable&
 
   GLIM_TRY(model.run(kKind));
   bool is_same = model.scalar(kKind, "loss") == loss;
-  for (size_t k = 0; k < parameters.size(); ++k) is_same = is_same && as_doubles(model.state_bytes(gradient_name(parameters[k].name))) == gradients[k];
+  for (size_t k = 0; k < parameters.size(); ++k)
+    is_same = is_same && as_doubles(model.state_bytes(gradient_name(parameters[k].name))) == gradients[k];
   lines.push_back({"the same run twice: differing bits", is_same ? 0.0 : 1.0, 0});
 
   for (size_t k = 0; k < parameters.size(); ++k) {
@@ -120,7 +122,8 @@ Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable&
     GLIM_ASSIGN(Model plain, make_model(spec, table, options, {name}));
     GLIM_TRY(plain.run(kKind));
     double worst = std::abs(plain.scalar(kKind, "loss") - loss) / std::max(1.0, std::abs(loss));
-    for (const char* output : {"token_accuracy", "num_correct", "num_valid"}) worst = std::max(worst, std::abs(plain.scalar(kKind, output) - model.scalar(kKind, output)));
+    for (const char* output : {"token_accuracy", "num_correct", "num_valid"})
+      worst = std::max(worst, std::abs(plain.scalar(kKind, output) - model.scalar(kKind, output)));
     for (size_t k = 0; k < parameters.size(); ++k) {
       worst = std::max(worst, relative_distance(as_doubles(plain.state_bytes(gradient_name(parameters[k].name))), gradients[k]));
     }

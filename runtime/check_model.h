@@ -8,14 +8,14 @@ namespace glim {
 struct CheckOptions {
   int64_t tokens = 32, segments = 2;
   uint64_t seed = 1;
-  double scale = 0.3;          // spread of the random parameters that the check runs with
-  double tolerance = 1e-6;     // of gradients against finite differences, relative
+  double scale = 0.3;       // spread of the random parameters that the check runs with
+  double tolerance = 1e-6;  // of gradients against finite differences, relative
   double fused_tolerance = 1e-11;
   int num_threads = 0;
 };
 struct CheckLine {
-  std::string what;      // "gradient of decoder.0.q_proj", "without fuse_forward: loss"
-  double error = 0;      // relative
+  std::string what;  // "gradient of decoder.0.q_proj", "without fuse_forward: loss"
+  double error = 0;  // relative
   double bound = 0;
   [[nodiscard]] bool passed() const { return error <= bound; }  // false for NaN
 };

@@ -45,7 +45,12 @@ Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOp
   const std::string stop_after = driver.stop_after;
   if (stop_after == "build" || stop_after == "autodiff") driver.stop_after.clear();  // stages that are no passes
   GLIM_TRY(check_pass_names(driver));
-  BuildOptions build_options{options.real, {}, options.outputs, options.optional_inputs};
+  BuildOptions build_options{options.real, {}, options.outputs, {}};
+  for (const InputSpec& input : spec.inputs) {
+    const bool wanted =
+        std::find(options.optional_inputs.begin(), options.optional_inputs.end(), input.name.text) != options.optional_inputs.end();
+    if (input.optional && wanted) build_options.optional_inputs.push_back(input.name.text);
+  }
   for (const RuntimeDim& dim : spec.runtime_dims) {
     const auto value = options.runtime_dims.find(dim.name.text);
     if (value != options.runtime_dims.end()) build_options.runtime_dims.insert(*value);

@@ -20,10 +20,10 @@ enum class ProgramKind : uint8_t {
 [[nodiscard]] std::optional<ProgramKind> parse_program_kind(std::string_view text);
 
 struct CompileOptions {
-  DType real = DType::kF32;                         // parameters and activations
-  std::map<std::string, int64_t> runtime_dims;      // T, G, R; those that the model does not have are not looked at
-  std::vector<std::string> outputs;                 // empty: the model's scalar training outputs
-  std::vector<std::string> optional_inputs;         // "denominator"
+  DType real = DType::kF32;                     // parameters and activations
+  std::map<std::string, int64_t> runtime_dims;  // T, G, R; those that the model does not have are not looked at
+  std::vector<std::string> outputs;             // empty: the model's scalar training outputs
+  std::vector<std::string> optional_inputs;     // "denominator"; those that the model does not have are not looked at
   std::vector<ProgramKind> programs{ProgramKind::kForward};
   std::function<bool(std::string_view parameter)> trains;  // absent: all
   AdamWOptions adamw;
@@ -42,7 +42,8 @@ struct CompiledModel {
   [[nodiscard]] const Program* find(ProgramKind kind) const;  // nullptr: was not asked for
 };
 
-// One program as a graph, after all its passes (or after options.driver.stop_after: a pass, "build" or "autodiff"). `facts` takes what the build found, without its graph.
+// One program as a graph, after all its passes (or after options.driver.stop_after: a pass, "build" or "autodiff"). `facts` takes what the
+// build found, without its graph.
 Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOptions& options, ProgramKind kind, BuiltModel& facts);
 Result<CompiledModel> compile(const ModelSpec& spec, const OpTable& table, const CompileOptions& options);
 

@@ -17,8 +17,12 @@ namespace glim {
 namespace {
 
 // Types of one element as it lies in a file; the third is Bf16.
-struct Half { uint16_t bits; };
-struct Bool { uint8_t bits; };
+struct Half {
+  uint16_t bits;
+};
+struct Bool {
+  uint8_t bits;
+};
 
 float widen(Half value) {
   const uint32_t sign = (value.bits & 0x8000U) << 16, exponent = (value.bits >> 10) & 31U, mantissa = value.bits & 0x3ffU;
@@ -52,7 +56,7 @@ Half narrow_half(float value) {
   const uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > 0x7f800000U) return {static_cast<uint16_t>(sign | 0x7e00U | (magnitude >> 13 & 0x3ffU))};
   if (magnitude >= 0x477ff000U) return {static_cast<uint16_t>(sign | 0x7c00U)};  // 65520 and more round to infinity
-  if (magnitude < 0x38800000U) {                                                  // below 2^-14: subnormal, in units of 2^-24
+  if (magnitude < 0x38800000U) {                                                 // below 2^-14: subnormal, in units of 2^-24
     // Adding 0.5 leaves a float whose last bit is worth 2^-24, so the processor does the rounding.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000U))};
@@ -108,9 +112,11 @@ bool to_whole(N value, To& out) {
   using Limits = std::numeric_limits<std::conditional_t<std::is_same_v<To, Bool>, bool, To>>;
   if constexpr (std::is_floating_point_v<N>) {
     // 2^bits is exact as a float; the largest whole number is not.
-    if (!(value == std::trunc(value)) || !(value < std::ldexp(N{1}, Limits::digits)) || !(value >= static_cast<N>(Limits::min()))) return false;
+    if (!(value == std::trunc(value)) || !(value < std::ldexp(N{1}, Limits::digits)) || !(value >= static_cast<N>(Limits::min())))
+      return false;
   } else {
-    if (std::cmp_less(value, static_cast<int64_t>(Limits::min())) || std::cmp_greater(value, static_cast<uint64_t>(Limits::max()))) return false;
+    if (std::cmp_less(value, static_cast<int64_t>(Limits::min())) || std::cmp_greater(value, static_cast<uint64_t>(Limits::max())))
+      return false;
   }
   if constexpr (std::is_same_v<To, Bool>) {
     out = {static_cast<uint8_t>(value)};
@@ -195,7 +201,8 @@ bool is_float(FileDType dtype) {
 Status convert_elements(FileDType from_dtype, std::span<const std::byte> from, FileDType to_dtype, std::span<std::byte> to,
                         std::string_view what) {
   for (const FileDType dtype : {from_dtype, to_dtype}) {
-    if (!is_convertible(dtype)) return invalid_file(fmt::format("{}: elements of type {} cannot be converted", printable(what), to_string(dtype)));
+    if (!is_convertible(dtype))
+      return invalid_file(fmt::format("{}: elements of type {} cannot be converted", printable(what), to_string(dtype)));
   }
   const size_t from_bytes = static_cast<size_t>(bits_of(from_dtype)) / 8, to_bytes = static_cast<size_t>(bits_of(to_dtype)) / 8;
   const size_t count = from.size() / from_bytes;

@@ -36,8 +36,10 @@ Status CpuExecutor::run(const Executable& executable) {
     const auto start = profile_ != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
     // One step after the other: there is nothing to do about events.
-    if (step.kind == BoundStep::Kind::kCopy) copy_view(in[0], out[0]);
-    else if (step.kind == BoundStep::Kind::kKernel) step.def->cpu({in, out, step.attr_words, executable.workspace(), *this});
+    if (step.kind == BoundStep::Kind::kCopy)
+      copy_view(in[0], out[0]);
+    else if (step.kind == BoundStep::Kind::kKernel)
+      step.def->cpu({in, out, step.attr_words, executable.workspace(), *this});
     if (has_failed_ && !failed_at.valid()) failed_at = step.node;
     if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     ++index;

@@ -14,7 +14,8 @@ Executable::Executable(const Program& program, const ArenaBases& arenas) : progr
   const MemoryPlan& plan = program.plan;
   workspace_ = {arenas.at(Arena::kWorkspace, 0), arenas.bytes(Arena::kWorkspace)};
   const auto add_copy = [&](NodeId n, const PlannedCopy& copy) {
-    steps_.push_back({.kind = BoundStep::Kind::kCopy, .node = n, .first_view = static_cast<uint32_t>(views_.size()), .num_inputs = 1, .num_outputs = 1});
+    steps_.push_back(
+        {.kind = BoundStep::Kind::kCopy, .node = n, .first_view = static_cast<uint32_t>(views_.size()), .num_inputs = 1, .num_outputs = 1});
     views_.push_back({arenas.at(copy.from.arena, copy.from.offset), copy.type, copy.from.row_stride});
     views_.push_back({arenas.at(copy.to.arena, copy.to.offset), copy.type, copy.to.row_stride});
   };
@@ -26,8 +27,12 @@ Executable::Executable(const Program& program, const ArenaBases& arenas) : progr
     }
     if (plan.node_runs[n.index]) {
       const Node node = graph.node(n);
-      steps_.push_back({.node = n, .def = &graph.def(n), .first_view = static_cast<uint32_t>(views_.size()), .num_inputs = node.num_inputs,
-                        .num_outputs = node.num_outputs, .attr_words = graph.attr_words(n)});
+      steps_.push_back({.node = n,
+                        .def = &graph.def(n),
+                        .first_view = static_cast<uint32_t>(views_.size()),
+                        .num_inputs = node.num_inputs,
+                        .num_outputs = node.num_outputs,
+                        .attr_words = graph.attr_words(n)});
       for (const ValueId v : graph.inputs(n)) views_.push_back(v.valid() ? view(v) : TensorView{});
       for (uint32_t k = 0; k < node.num_outputs; ++k) views_.push_back(view(graph.output(n, k)));
     } else if (steps_.size() == first && (step.num_waits > 0 || step.signal != ~0U)) {

@@ -27,8 +27,8 @@ struct BoundStep {
   };
   Kind kind = Kind::kKernel;
   NodeId node;
-  const OpDef* def = nullptr;           // kKernel
-  uint32_t first_view = 0;              // in Executable::views: inputs, then outputs (kCopy: from, to)
+  const OpDef* def = nullptr;  // kKernel
+  uint32_t first_view = 0;     // in Executable::views: inputs, then outputs (kCopy: from, to)
   uint16_t num_inputs = 0, num_outputs = 0;
   std::span<const uint32_t> attr_words{};
   Stream stream = Stream::kCompute;
@@ -43,7 +43,9 @@ class Executable {
 
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] std::span<const BoundStep> steps() const { return steps_; }
-  [[nodiscard]] std::span<const TensorView> inputs(const BoundStep& step) const { return {views_.data() + step.first_view, step.num_inputs}; }
+  [[nodiscard]] std::span<const TensorView> inputs(const BoundStep& step) const {
+    return {views_.data() + step.first_view, step.num_inputs};
+  }
   [[nodiscard]] std::span<const TensorView> outputs(const BoundStep& step) const {
     return {views_.data() + step.first_view + step.num_inputs, step.num_outputs};
   }

@@ -14,7 +14,8 @@ int32_t sample_token(std::span<const double> logits, const SamplingOptions& opti
   if (options.temperature <= 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
   if (options.top_k > 0 && static_cast<size_t>(options.top_k) < order.size()) order.resize(static_cast<size_t>(options.top_k));
   std::vector<double> weights;
   double total = 0;

@@ -18,9 +18,11 @@ constexpr std::pair<std::string_view, std::string_view> kInputs[] = {
 Result<std::vector<int32_t>> read_integers(const SafetensorsFile& file, const FileTensor& tensor, const HfBatch& batch) {
   const std::vector<int64_t> shape{batch.num_rows, batch.row_length};
   if (tensor.spec.shape != shape) {
-    return invalid_file(fmt::format("'{}' is {}, but input_ids is [{},{}]", tensor.spec.name, describe(tensor.spec), shape[0], shape[1]), {file.path(), 0, 0});
+    return invalid_file(fmt::format("'{}' is {}, but input_ids is [{},{}]", tensor.spec.name, describe(tensor.spec), shape[0], shape[1]),
+                        {file.path(), 0, 0});
   }
-  if (is_float(tensor.spec.dtype)) return invalid_file(fmt::format("'{}' must hold integers, not {}", tensor.spec.name, describe(tensor.spec)), {file.path(), 0, 0});
+  if (is_float(tensor.spec.dtype))
+    return invalid_file(fmt::format("'{}' must hold integers, not {}", tensor.spec.name, describe(tensor.spec)), {file.path(), 0, 0});
   std::vector<int32_t> values(static_cast<size_t>(shape[0] * shape[1]));
   GLIM_TRY(convert_elements(tensor.spec.dtype, tensor.data, FileDType::kI32, std::as_writable_bytes(std::span(values)), tensor.spec.name));
   return values;
@@ -63,7 +65,8 @@ Result<HfBatch> read_hf_batch(const SafetensorsFile& file) {
     return found == batch.values.end() ? nullptr : &found->second;
   };
   const std::vector<int32_t>* mask = find("attention_mask");
-  GLIM_ASSIGN(std::vector<int32_t> segments, segment_table(batch.values["tokens"].size(), &lengths, mask != nullptr ? nullptr : find("position_ids"), mask));
+  GLIM_ASSIGN(std::vector<int32_t> segments,
+              segment_table(batch.values["tokens"].size(), &lengths, mask != nullptr ? nullptr : find("position_ids"), mask));
   batch.num_segments = static_cast<int64_t>(segments.size()) - 1;
   batch.values["segments"] = std::move(segments);
   return batch;

@@ -30,7 +30,8 @@ std::string listed(std::string_view kind, std::span<const std::string> items) {
 }
 
 // The names that will be shown get the closest name of the other side.
-std::vector<std::string> with_suggestions(std::span<const std::string_view> names, std::span<const std::string_view> others, std::string_view remark) {
+std::vector<std::string> with_suggestions(std::span<const std::string_view> names, std::span<const std::string_view> others,
+                                          std::string_view remark) {
   std::vector<std::string> out;
   for (const std::string_view name : names) {
     out.push_back(quote(name));
@@ -63,7 +64,8 @@ Status check_tensors(const HfFolder& folder, std::span<const ExpectedTensor> exp
     }
   }
   const auto is_ignored = [&](std::string_view name) {
-    return std::any_of(ignored_prefixes.begin(), ignored_prefixes.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
+    return std::any_of(ignored_prefixes.begin(), ignored_prefixes.end(),
+                       [&](const std::string& prefix) { return name.starts_with(prefix); });
   };
   for (const FileTensor* tensor : folder.tensors()) {
     if (!wanted.contains(tensor->spec.name) && !is_ignored(tensor->spec.name)) unexpected.push_back(tensor->spec.name);

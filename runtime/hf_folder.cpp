@@ -26,7 +26,9 @@ Result<std::string> file_inside(const std::string& folder, const std::string& na
   const fs::path root = fs::canonical(folder, error);
   const fs::path real = error ? fs::path() : fs::canonical(path, error);
   if (error) return io_error(path.string(), "cannot open", error.value());
-  const auto inside = [&real](const fs::path& outer) { return std::mismatch(outer.begin(), outer.end(), real.begin(), real.end()).first == outer.end(); };
+  const auto inside = [&real](const fs::path& outer) {
+    return std::mismatch(outer.begin(), outer.end(), real.begin(), real.end()).first == outer.end();
+  };
   const fs::path repository = root.parent_path().filename() == "snapshots" ? root.parent_path().parent_path() : fs::path();
   if (inside(root) || (!repository.empty() && inside(repository / "blobs"))) return real.string();
   return invalid_file(fmt::format("{}: this link leads out of its folder, to {}", path.string(), real.string()));
@@ -38,7 +40,8 @@ struct Index {
 };
 
 Result<Index> parse_index(std::string_view text, const std::string& path) {
-  if (text.size() > kMaxHeaderBytes) return invalid_file(fmt::format("{}: {} bytes, over the limit of {}", path, text.size(), kMaxHeaderBytes));
+  if (text.size() > kMaxHeaderBytes)
+    return invalid_file(fmt::format("{}: {} bytes, over the limit of {}", path, text.size(), kMaxHeaderBytes));
   GLIM_ASSIGN(const json root, parse_strict_json(text, path));
   const auto fail = [&path](std::string_view what) { return invalid_file(fmt::format("{}: {}", path, what)); };
   if (!root.is_object()) return fail("expected an object with weight_map");
@@ -53,13 +56,15 @@ Result<Index> parse_index(std::string_view text, const std::string& path) {
     if (!value.is_string()) return fail(fmt::format("weight_map: the file of {} must be a string", quote(name)));
     const auto& file = value.get_ref<const std::string&>();
     if (!is_plain_file_name(file) || !file.ends_with(".safetensors")) {
-      return fail(fmt::format("weight_map: the file of {} is {}, expected the plain name of a .safetensors file in this folder", quote(name), quote(file)));
+      return fail(fmt::format("weight_map: the file of {} is {}, expected the plain name of a .safetensors file in this folder",
+                              quote(name), quote(file)));
     }
     index.weight_map.emplace(name, file);
   }
   if (const auto metadata = root.find("metadata"); metadata != root.end() && metadata->contains("total_size")) {
     const json& total_size = metadata->at("total_size");
-    if (!total_size.is_number_unsigned()) return fail(fmt::format("metadata.total_size is {}, expected a whole number", printable(total_size.dump())));
+    if (!total_size.is_number_unsigned())
+      return fail(fmt::format("metadata.total_size is {}, expected a whole number", printable(total_size.dump())));
     index.total_size = total_size.get<uint64_t>();
   }
   return index;
@@ -124,7 +129,8 @@ Status HfFolder::open_index(const std::string& folder) {
     for (const FileTensor& tensor : shard.tensors()) {
       total_bytes += tensor.data.size();
       const auto entry = index.weight_map.find(tensor.spec.name);
-      if (entry == index.weight_map.end()) return fail(fmt::format("{} holds the tensor {}, which weight_map does not name", file, quote(tensor.spec.name)));
+      if (entry == index.weight_map.end())
+        return fail(fmt::format("{} holds the tensor {}, which weight_map does not name", file, quote(tensor.spec.name)));
       if (entry->second != file) {
         return fail(fmt::format("{} holds the tensor {}, which weight_map puts in {}", file, quote(tensor.spec.name), entry->second));
       }
@@ -147,7 +153,8 @@ void HfFolder::add_shard(const std::string& file, SafetensorsFile shard) {
 }
 
 const FileTensor* HfFolder::find(std::string_view name) const {
-  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const auto* tensor, std::string_view key) { return tensor->spec.name < key; });
+  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                      [](const auto* tensor, std::string_view key) { return tensor->spec.name < key; });
   return found != tensors_.end() && (*found)->spec.name == name ? *found : nullptr;
 }
 

@@ -13,16 +13,16 @@
 namespace glim {
 
 struct HfShard {
-  std::string file;                  // a plain name, such as "model-00001-of-00002.safetensors"
-  std::vector<TensorSpec> tensors;   // in the order of their bytes
+  std::string file;                 // a plain name, such as "model-00001-of-00002.safetensors"
+  std::vector<TensorSpec> tensors;  // in the order of their bytes
   std::optional<FileMetadata> metadata;
 };
 
 // Which tensor lies in which file: all of a folder except the tensors' bytes.
 struct HfLayout {
   std::vector<HfShard> shards;
-  bool indexed = false;    // false: exactly one shard and no index
-  std::string index_text;  // the index.json that was read, "" for a new one
+  bool indexed = false;                                    // false: exactly one shard and no index
+  std::string index_text;                                  // the index.json that was read, "" for a new one
   std::vector<std::pair<std::string, std::string>> files;  // {name, content} written as they are: config.json
 };
 

@@ -62,7 +62,8 @@ Result<std::string> index_json(const HfLayout& layout) {
   uint64_t total_bytes = 0, total_elements = 0;
   for (const auto& shard : layout.shards) {
     for (const TensorSpec& spec : shard.tensors) {
-      if (!index["weight_map"].emplace(spec.name, shard.file).second) return invalid_argument(fmt::format("the tensor {} is in two shards", quote(spec.name)));
+      if (!index["weight_map"].emplace(spec.name, shard.file).second)
+        return invalid_argument(fmt::format("the tensor {} is in two shards", quote(spec.name)));
       const uint64_t bytes = checked_bytes(spec.dtype, spec.shape).value_or(0);  // safetensors_header has checked it
       total_bytes += bytes;
       total_elements += bytes * 8 / static_cast<uint64_t>(bits_of(spec.dtype));
@@ -86,8 +87,9 @@ Status publish(const std::string& finished, const std::string& path) {
     const fs::directory_entry& entry = *at;
     std::error_code ignored;
     if (entry.is_directory(ignored) || !is_export_name(entry.path().filename().string())) {
-      return invalid_argument(fmt::format("{}: not replaced, because it holds {}, which is no part of an exported checkpoint; choose another folder",
-                                          path, quote(entry.path().filename().string())));
+      return invalid_argument(
+          fmt::format("{}: not replaced, because it holds {}, which is no part of an exported checkpoint; choose another folder", path,
+                      quote(entry.path().filename().string())));
     }
   }
   if (error) return io_error(path, "cannot list the folder", error.value());
@@ -149,7 +151,8 @@ Status write_hf_folder(const std::string& path, const HfLayout& layout, const Te
   std::error_code error;
   const fs::path real = fs::weakly_canonical(path, error);  // a link to a folder: the folder itself is replaced
   if (error || path.empty()) return io_error(path, "cannot use this path", error ? error.value() : ENOENT);
-  if (fs::exists(real, error) && !fs::is_directory(real, error)) return invalid_argument(fmt::format("{}: this is a file, expected a folder to write", path));
+  if (fs::exists(real, error) && !fs::is_directory(real, error))
+    return invalid_argument(fmt::format("{}: this is a file, expected a folder to write", path));
 
   const TemporaryFolder temporary(temporary_sibling(real.string()));
   if (::mkdir(temporary.path.c_str(), 0777) != 0) return io_error(path, "cannot create the folder", errno);

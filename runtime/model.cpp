@@ -66,7 +66,8 @@ void Model::initialise(uint64_t seed) {
     const int64_t count = parameter.type.shape.numel();
     executor_->pool().parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
       for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) {
-        const double value = parameter.init == InitKind::kConstant ? parameter.init_value : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i));
+        const double value = parameter.init == InitKind::kConstant ? parameter.init_value
+                                                                   : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i));
         write_element(parameter.type.dtype, bytes.data() + static_cast<size_t>(i) * element, value);
       }
     });
@@ -83,13 +84,15 @@ void Model::reset_optimizer() {
     if (master.empty()) continue;
     const DType wide = accumulation_dtype(parameter.type.dtype);
     for (size_t i = 0; i < master.size() / size_of(wide); ++i) {
-      write_element(wide, master.data() + i * size_of(wide), read_element(parameter.type.dtype, bytes.data() + i * size_of(parameter.type.dtype)));
+      write_element(wide, master.data() + i * size_of(wide),
+                    read_element(parameter.type.dtype, bytes.data() + i * size_of(parameter.type.dtype)));
     }
   }
 }
 
 Status Model::set_input(std::string_view name, std::span<const int32_t> values) {
-  const auto input = std::find_if(compiled_->inputs.begin(), compiled_->inputs.end(), [&](const ModelInput& each) { return each.name == name; });
+  const auto input =
+      std::find_if(compiled_->inputs.begin(), compiled_->inputs.end(), [&](const ModelInput& each) { return each.name == name; });
   if (input == compiled_->inputs.end()) {
     std::vector<std::string> names;
     for (const ModelInput& each : compiled_->inputs) names.push_back(each.name);
@@ -156,7 +159,8 @@ Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const 
   }
   const size_t element = size_of(view.type.dtype), width = static_cast<size_t>(view.type.shape[1]) * element;
   for (int64_t row = 0; row < view.type.shape[0]; ++row) {
-    std::memcpy(tensor.bytes.data() + static_cast<size_t>(row) * width, view.as<std::byte>() + static_cast<size_t>(row * view.row_stride) * element, width);
+    std::memcpy(tensor.bytes.data() + static_cast<size_t>(row) * width,
+                view.as<std::byte>() + static_cast<size_t>(row * view.row_stride) * element, width);
   }
   return tensor;
 }
@@ -182,7 +186,8 @@ Result<HostTensor> Model::state(std::string_view name) const {
 
 Status Model::set_state(std::string_view name, std::span<const std::byte> bytes) {
   const std::span<std::byte> to = state_bytes(name);
-  if (to.size() != bytes.size() || to.empty()) return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, to.size(), bytes.size()));
+  if (to.size() != bytes.size() || to.empty())
+    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, to.size(), bytes.size()));
   std::memcpy(to.data(), bytes.data(), bytes.size());
   return ok();
 }

@@ -80,7 +80,8 @@ Result<ModelSource> open_model(const std::string& path, std::span<const std::str
     GLIM_ASSIGN(source.spec, load_spec(found));
   }
   for (const std::string& setting : settings) GLIM_TRY(set_value(source.spec, setting));
-  const bool has_weights = !weights.empty() || fs::exists(fs::path(checkpoint) / kSingleName) || fs::exists(fs::path(checkpoint) / kIndexName);
+  const bool has_weights =
+      !weights.empty() || fs::exists(fs::path(checkpoint) / kSingleName) || fs::exists(fs::path(checkpoint) / kIndexName);
   if (!checkpoint.empty() && has_weights) {
     GLIM_ASSIGN(HfFolder folder, HfFolder::open(checkpoint));
     for (BlockSpec& block : source.spec.blocks) {

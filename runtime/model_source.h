@@ -18,8 +18,8 @@ struct ModelSource {
 // Folder of the model files that ship with glim: $GLIM_MODELS, or where they were installed.
 [[nodiscard]] std::string models_folder();
 
-// `settings` are "name=value": dims, constants or flags of the file that are set from outside. `weights` is a folder or a .safetensors file that
-// overrides the checkpoint of MODEL; "" = none. A head that the checkpoint holds is used even where the configuration ties it.
+// `settings` are "name=value": dims, constants or flags of the file that are set from outside. `weights` is a folder or a .safetensors file
+// that overrides the checkpoint of MODEL; "" = none. A head that the checkpoint holds is used even where the configuration ties it.
 Result<ModelSource> open_model(const std::string& path, std::span<const std::string> settings, const std::string& weights);
 
 // Sets one name of the spec. The error names the closest known name.

@@ -20,7 +20,9 @@ inline uint64_t make_stream(uint64_t seed, std::string_view name) {
   return hash;
 }
 // Uniform in [0, 1), 53 bits.
-inline double uniform_draw(uint64_t stream, uint64_t k) { return static_cast<double>(mix_bits(stream + k) >> 11) * (1.0 / 9007199254740992.0); }
+inline double uniform_draw(uint64_t stream, uint64_t k) {
+  return static_cast<double>(mix_bits(stream + k) >> 11) * (1.0 / 9007199254740992.0);
+}
 // Mean 0, variance 1 (Box and Muller, 1958).
 inline double normal_draw(uint64_t stream, uint64_t k) {
   const double u = uniform_draw(stream, 2 * k) + 0.5 / 9007199254740992.0;

@@ -24,10 +24,10 @@ struct DTypeRow {
   std::string_view name;
   int bits;
 };
-constexpr std::array<DTypeRow, kNumFileDTypes> kDTypes{{{"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8},
-                                                        {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-                                                        {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32}, {"C64", 64}, {"F64", 64},
-                                                        {"I64", 64}, {"U64", 64}}};
+constexpr std::array<DTypeRow, kNumFileDTypes> kDTypes{{{"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+                                                        {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
+                                                        {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"I32", 32},    {"U32", 32},
+                                                        {"F32", 32}, {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}}};
 
 struct Entry {
   TensorSpec spec;
@@ -71,7 +71,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
       std::vector<std::string_view> names;
       for (const auto& row : kDTypes) names.push_back(row.name);
       std::string upper = text;  // "f32" means F32, not I32
-      std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+      std::transform(upper.begin(), upper.end(), upper.begin(),
+                     [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
       return fail(fmt::format("unknown dtype {}{}", quote(text), did_you_mean(upper, names)));
     }
     entry().spec.dtype = *dtype;
@@ -128,7 +129,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::kOffsets && num_offsets_ != 2) return fail(fmt::format("data_offsets must be two numbers, there are {}", num_offsets_));
+    if (place_ == Place::kOffsets && num_offsets_ != 2)
+      return fail(fmt::format("data_offsets must be two numbers, there are {}", num_offsets_));
     place_ = Place::kEntry;
     return true;
   }
@@ -242,8 +244,10 @@ Status SafetensorsFile::parse() {
   uint64_t header_bytes = 0;
   if (bytes.size() < sizeof header_bytes) return fail(fmt::format("it has {} bytes, fewer than the 8 of the header length", bytes.size()));
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-  if (header_bytes > kMaxHeaderBytes) return fail(fmt::format("the header length {} is over the limit of {}", header_bytes, kMaxHeaderBytes));
-  if (header_bytes > bytes.size() - 8) return fail(fmt::format("the header length {} goes past the end of the file ({} bytes)", header_bytes, bytes.size()));
+  if (header_bytes > kMaxHeaderBytes)
+    return fail(fmt::format("the header length {} is over the limit of {}", header_bytes, kMaxHeaderBytes));
+  if (header_bytes > bytes.size() - 8)
+    return fail(fmt::format("the header length {} goes past the end of the file ({} bytes)", header_bytes, bytes.size()));
   const std::string_view header = file_.text().substr(8, header_bytes);
   if (!header.starts_with('{')) return fail("the header does not start with '{'");
   if (header.find('\0') != std::string_view::npos) return fail("the header has a NUL byte");  // the JSON library would stop there
@@ -259,7 +263,8 @@ Status SafetensorsFile::parse() {
   index_.reserve(entries.size());
   for (auto& entry : entries) tensors_.push_back({std::move(entry.spec), {}});
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (!index_.emplace(tensors_[i].spec.name, i).second) return fail(fmt::format("header: tensor {} appears twice", quote(tensors_[i].spec.name)));
+    if (!index_.emplace(tensors_[i].spec.name, i).second)
+      return fail(fmt::format("header: tensor {} appears twice", quote(tensors_[i].spec.name)));
   }
   uint64_t end = 0;
   for (size_t i = 0; i < entries.size(); ++i) {

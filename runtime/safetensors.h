@@ -20,7 +20,26 @@ namespace glim {
 
 // Element types of files, in the order of the reference library, which sorts the tensors that it writes by it.
 enum class FileDType : uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64
 };
 inline constexpr int kNumFileDTypes = 20;
 
@@ -81,8 +100,9 @@ void sort_as_reference(std::vector<TensorSpec>& specs);
 using TensorSource = std::function<Result<std::span<const std::byte>>(const TensorSpec&)>;
 // Writes the tensors in the given order, asking `source` for one after another, so nothing is held twice. Atomic: the file
 // appears complete or not at all, and an old file of that name stays until then.
-[[nodiscard]] Status write_safetensors(const std::string& path, std::span<const TensorSpec> specs, const std::optional<FileMetadata>& metadata,
-                                       const TensorSource& source);
-[[nodiscard]] Status write_safetensors(const std::string& path, std::span<const FileTensor> tensors, const std::optional<FileMetadata>& metadata);
+[[nodiscard]] Status write_safetensors(const std::string& path, std::span<const TensorSpec> specs,
+                                       const std::optional<FileMetadata>& metadata, const TensorSource& source);
+[[nodiscard]] Status write_safetensors(const std::string& path, std::span<const FileTensor> tensors,
+                                       const std::optional<FileMetadata>& metadata);
 
 }  // namespace glim

@@ -25,9 +25,8 @@ Result<std::string> json_string(const std::string& text) {
 }  // namespace
 
 void sort_as_reference(std::vector<TensorSpec>& specs) {
-  std::stable_sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
-    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
-  });
+  std::stable_sort(specs.begin(), specs.end(),
+                   [](const TensorSpec& a, const TensorSpec& b) { return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name; });
 }
 
 Result<std::string> safetensors_header(std::span<const TensorSpec> specs, const std::optional<FileMetadata>& metadata) {
@@ -80,7 +79,8 @@ Status write_safetensors(const std::string& path, std::span<const TensorSpec> sp
   for (const TensorSpec& spec : specs) {
     GLIM_ASSIGN(const auto data, source(spec));
     if (data.size() != checked_bytes(spec.dtype, spec.shape)) {
-      return invalid_argument(fmt::format("{}: {} bytes given for the tensor {} of type {}", path, data.size(), quote(spec.name), describe(spec)));
+      return invalid_argument(
+          fmt::format("{}: {} bytes given for the tensor {} of type {}", path, data.size(), quote(spec.name), describe(spec)));
     }
     GLIM_TRY(file.write(data));
   }
@@ -91,7 +91,8 @@ Status write_safetensors(const std::string& path, std::span<const FileTensor> te
   std::vector<TensorSpec> specs;
   for (const FileTensor& tensor : tensors) specs.push_back(tensor.spec);
   size_t next = 0;
-  return write_safetensors(path, specs, metadata, [&](const TensorSpec&) -> Result<std::span<const std::byte>> { return tensors[next++].data; });
+  return write_safetensors(path, specs, metadata,
+                           [&](const TensorSpec&) -> Result<std::span<const std::byte>> { return tensors[next++].data; });
 }
 
 }  // namespace glim

@@ -71,7 +71,8 @@ Result<std::vector<std::string>> text_files(std::span<const std::string> paths) 
 }  // namespace
 
 Result<TextData> TextData::load(std::span<const std::string> paths, const TextDataOptions& options) {
-  if (options.tokens < 2 || options.tokens > int64_t{1} << 30) return invalid_argument(fmt::format("{} tokens in a row, expected 2 to 2^30", options.tokens));
+  if (options.tokens < 2 || options.tokens > int64_t{1} << 30)
+    return invalid_argument(fmt::format("{} tokens in a row, expected 2 to 2^30", options.tokens));
   if (options.micro_steps < 1) return invalid_argument(fmt::format("{} micro-steps in a step, expected at least 1", options.micro_steps));
   if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
     return invalid_argument(fmt::format("the validation fraction is {}, expected 0 to under 1", options.validation_fraction));
@@ -90,7 +91,8 @@ Result<TextData> TextData::load(std::span<const std::string> paths, const TextDa
   if (num_pieces == 0) return invalid_file(fmt::format("{}: no text: {} empty file(s)", paths.front(), files.size()));
   if (num_pieces > UINT32_MAX) return invalid_file(fmt::format("{}: {} pieces of text, the limit is 2^32", paths.front(), num_pieces));
   if (options.validation_fraction > 0 && num_pieces < 2) {
-    return invalid_file(fmt::format("{}: all text fits in one row of {} tokens, so none can be held out for validation", paths.front(), options.tokens));
+    return invalid_file(
+        fmt::format("{}: all text fits in one row of {} tokens, so none can be held out for validation", paths.front(), options.tokens));
   }
   for (Part* part : {&data.training_, &data.validation_}) {
     pack(*part, options.tokens);
@@ -159,7 +161,8 @@ std::shared_ptr<const TextData::EpochOrder> TextData::order(int64_t epoch) const
 std::vector<TextData::Piece> TextData::training_row(int64_t step, int micro_step) const {
   int64_t index = 0;
   GLIM_CHECK(step >= 0 && micro_step >= 0 && micro_step < options_.micro_steps, "a step from 0, a micro-step of it");
-  GLIM_CHECK(!__builtin_mul_overflow(step, options_.micro_steps, &index) && !__builtin_add_overflow(index, micro_step, &index), "step too large");
+  GLIM_CHECK(!__builtin_mul_overflow(step, options_.micro_steps, &index) && !__builtin_add_overflow(index, micro_step, &index),
+             "step too large");
   const auto epoch_order = order(index / num_rows());
   std::vector<Piece> row;
   for (const uint32_t rank : training_.rows[epoch_order->rows[static_cast<size_t>(index % num_rows())]]) {

@@ -28,7 +28,8 @@ Error bad(const Scalar& scalar, std::string_view key, std::string_view expected)
 Status take_integer(TableReader& table, std::string_view key, int64_t minimum, int64_t& value) {
   GLIM_ASSIGN(const std::optional<Scalar> scalar, table.take_scalar(key));
   if (!scalar) return ok();
-  if (scalar->kind != Scalar::Kind::kInteger || scalar->integer < minimum) return bad(*scalar, key, fmt::format("an integer of at least {}", minimum));
+  if (scalar->kind != Scalar::Kind::kInteger || scalar->integer < minimum)
+    return bad(*scalar, key, fmt::format("an integer of at least {}", minimum));
   value = scalar->integer;
   return ok();
 }
@@ -83,7 +84,8 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
   GLIM_ASSIGN(const Name dtype, table.take_text("dtype"));
   if (!dtype.empty()) {
     const std::optional<DType> parsed = parse_dtype(dtype.text);
-    if (!parsed || !is_float(*parsed)) return invalid_argument(fmt::format("'dtype' must be \"f32\", \"f64\" or \"bf16\", not \"{}\"", dtype.text), dtype.where);
+    if (!parsed || !is_float(*parsed))
+      return invalid_argument(fmt::format("'dtype' must be \"f32\", \"f64\" or \"bf16\", not \"{}\"", dtype.text), dtype.where);
     config.dtype = *parsed;
   }
   GLIM_ASSIGN(const Name policy, table.take_text("rematerialise"));
@@ -106,7 +108,8 @@ Result<Rematerialise> parse_rematerialise(std::string_view text) {
   for (size_t k = 0; k < std::size(kPolicies); ++k) {
     if (kPolicies[k] == text) return static_cast<Rematerialise>(k);
   }
-  return invalid_argument(fmt::format("'{}' is no rematerialisation policy (none, selective, full, auto){}", text, did_you_mean(text, kPolicies)));
+  return invalid_argument(
+      fmt::format("'{}' is no rematerialisation policy (none, selective, full, auto){}", text, did_you_mean(text, kPolicies)));
 }
 
 std::string_view to_string(Rematerialise policy) { return kPolicies[static_cast<size_t>(policy)]; }
@@ -134,7 +137,8 @@ double learning_rate_at(const TrainConfig& config, int64_t step) {
   if (step < config.warmup_steps) return config.learning_rate * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
   const double span = static_cast<double>(std::max<int64_t>(1, config.steps - config.warmup_steps));
   const double progress = std::min(1.0, static_cast<double>(step - config.warmup_steps) / span);
-  return config.final_learning_rate + 0.5 * (config.learning_rate - config.final_learning_rate) * (1.0 + std::cos(std::numbers::pi * progress));
+  return config.final_learning_rate +
+         0.5 * (config.learning_rate - config.final_learning_rate) * (1.0 + std::cos(std::numbers::pi * progress));
 }
 
 }  // namespace glim

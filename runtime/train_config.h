@@ -9,13 +9,13 @@
 namespace glim {
 
 struct TrainConfig {
-  std::string model;                  // MODEL, as on the command line
-  std::vector<std::string> set;       // "name=value" for the model
-  std::string weights;                // to start from; "" = drawn from the seed
-  std::vector<std::string> text;      // [data]: files or folders of .txt
+  std::string model;              // MODEL, as on the command line
+  std::vector<std::string> set;   // "name=value" for the model
+  std::string weights;            // to start from; "" = drawn from the seed
+  std::vector<std::string> text;  // [data]: files or folders of .txt
   double validation_fraction = 0.02;
-  int64_t tokens = 512;               // [train]: T, per micro-step
-  int64_t micro_steps = 1;            // per optimizer step
+  int64_t tokens = 512;     // [train]: T, per micro-step
+  int64_t micro_steps = 1;  // per optimizer step
   int64_t steps = 0;
   double max_seconds = 0;             // stop after this long; 0 = no limit
   double learning_rate = 1e-3;        // after warm-up
@@ -26,8 +26,8 @@ struct TrainConfig {
   DType dtype = DType::kF32;
   Rematerialise rematerialise = Rematerialise::kNone;
   int64_t log_every = 10;
-  int64_t validate_every = 0;         // steps; 0 = at the end only
-  std::string output;                 // folder of the final weights; "" = none
+  int64_t validate_every = 0;  // steps; 0 = at the end only
+  std::string output;          // folder of the final weights; "" = none
 };
 
 Result<TrainConfig> load_train_config(const std::string& file);

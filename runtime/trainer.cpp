@@ -23,9 +23,11 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
   trainer.source_ = std::make_unique<ModelSource>(std::move(source));
   const ModelSpec& spec = trainer.source_->spec;
   if (spec.vocabulary != "bytes") {
-    return invalid_argument(fmt::format("{} does not say [vocabulary] kind = \"bytes\": text is read byte by byte, so token i must be byte i", spec.file));
+    return invalid_argument(
+        fmt::format("{} does not say [vocabulary] kind = \"bytes\": text is read byte by byte, so token i must be byte i", spec.file));
   }
-  GLIM_ASSIGN(TextData data, TextData::load(config.text, {config.tokens, config.seed, static_cast<int>(config.micro_steps), config.validation_fraction}));
+  GLIM_ASSIGN(TextData data,
+              TextData::load(config.text, {config.tokens, config.seed, static_cast<int>(config.micro_steps), config.validation_fraction}));
   trainer.data_ = std::make_unique<TextData>(std::move(data));
   CompileOptions options;
   options.real = config.dtype;
@@ -82,7 +84,8 @@ Result<StepMetrics> Trainer::step() {
   ++steps_done_;
   skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;
   if (skipped_in_a_row_ >= kMaxSkipped) {
-    return Error{ErrorCode::kNumeric, fmt::format("the gradients of {} steps in a row, up to step {}, were not finite", kMaxSkipped, steps_done_)};
+    return Error{ErrorCode::kNumeric,
+                 fmt::format("the gradients of {} steps in a row, up to step {}, were not finite", kMaxSkipped, steps_done_)};
   }
   return metrics;
 }

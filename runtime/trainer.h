@@ -10,14 +10,14 @@
 namespace glim {
 
 struct StepMetrics {
-  int64_t step = 0;               // steps done, this one included
-  double loss = 0;                // mean over the valid targets of the whole step
-  double token_accuracy = 0;      // right predictions / valid targets of the whole step
+  int64_t step = 0;           // steps done, this one included
+  double loss = 0;            // mean over the valid targets of the whole step
+  double token_accuracy = 0;  // right predictions / valid targets of the whole step
   int64_t num_valid = 0, num_tokens = 0;
   double learning_rate = 0, gradient_norm = 0;
-  bool skipped = false;           // the gradients were not finite; nothing changed
+  bool skipped = false;  // the gradients were not finite; nothing changed
   double seconds = 0;
-  double flops = 0;               // multiplied and added by the model's programs in this step
+  double flops = 0;  // multiplied and added by the model's programs in this step
 };
 struct Evaluation {
   double loss = 0, token_accuracy = 0;

@@ -17,7 +17,8 @@ std::vector<std::string> prefixes_of(std::span<const std::string> patterns) {
 
 }  // namespace
 
-Status check_parameters(const HfFolder& folder, const std::vector<ModelParameter>& parameters, std::span<const std::string> ignore_patterns) {
+Status check_parameters(const HfFolder& folder, const std::vector<ModelParameter>& parameters,
+                        std::span<const std::string> ignore_patterns) {
   std::vector<ExpectedTensor> expected;
   for (const ModelParameter& parameter : parameters) expected.push_back({parameter.hf_name, parameter.type});
   return check_tensors(folder, expected, prefixes_of(ignore_patterns));

@@ -23,18 +23,19 @@ constexpr OperandSpec kMany[] = {{"in", false, true}};
 constexpr OperandSpec kChoose[] = {{"in"}, {"other", true}, {"last"}};
 constexpr OperandSpec kLinearOperands[] = {{"in"}, {"weight"}, {"bias", true}};
 constexpr std::string_view kModes[] = {"plain", "twice", "thrice"};
-constexpr AttrSpec kScaleAttrs[] = {required(real_attr("factor", 1, "multiplies")), integer_attr("offset", 0, "is added"), bool_attr("negate", false, "changes the sign"),
-                                    enum_attr("mode", 0, kModes, "how often")};
+constexpr AttrSpec kScaleAttrs[] = {required(real_attr("factor", 1, "multiplies")), integer_attr("offset", 0, "is added"),
+                                    bool_attr("negate", false, "changes the sign"), enum_attr("mode", 0, kModes, "how often")};
 constexpr AttrSpec kAxis[] = {required(integer_attr("axis", 0, "0 or 1"))};
-constexpr AttrSpec kSplitAttrs[] = {required(integer_attr("axis", 0, "0 or 1")), required(integer_attr("size0", 0, "extent")),
-                                    integer_attr("size1", 0, "extent"), integer_attr("size2", 0, "extent"), integer_attr("size3", 0, "extent"),
-                                    integer_attr("size4", 0, "extent"), integer_attr("size5", 0, "extent"), integer_attr("size6", 0, "extent"),
-                                    integer_attr("size7", 0, "extent")};
+constexpr AttrSpec kSplitAttrs[] = {
+    required(integer_attr("axis", 0, "0 or 1")), required(integer_attr("size0", 0, "extent")), integer_attr("size1", 0, "extent"),
+    integer_attr("size2", 0, "extent"),          integer_attr("size3", 0, "extent"),           integer_attr("size4", 0, "extent"),
+    integer_attr("size5", 0, "extent"),          integer_attr("size6", 0, "extent"),           integer_attr("size7", 0, "extent")};
 constexpr AttrSpec kWide[] = {bool_attr("wide", false, "nothing")};
 
 Result<Types> same(const InferArgs& a) {
   for (const TensorType* type : a.in) {
-    if (type != nullptr && *type != *a.in[0]) return invalid_argument("operand types differ: " + to_string(*a.in[0]) + " and " + to_string(*type));
+    if (type != nullptr && *type != *a.in[0])
+      return invalid_argument("operand types differ: " + to_string(*a.in[0]) + " and " + to_string(*type));
   }
   return Types{*a.in[0]};
 }
@@ -45,11 +46,13 @@ Result<Types> same_twice(const InferArgs& a) {
 }
 Result<Types> infer_concat(const InferArgs& a) {
   const int64_t axis = integer_at(a.attr_words, 0);
-  if (a.in.empty() || axis < 0 || axis > 1 || a.in[0]->shape.rank != 2) return invalid_argument("needs operands of rank 2 and an axis of 0 or 1");
+  if (a.in.empty() || axis < 0 || axis > 1 || a.in[0]->shape.rank != 2)
+    return invalid_argument("needs operands of rank 2 and an axis of 0 or 1");
   TensorType out = *a.in[0];
   out.shape.dims[static_cast<size_t>(axis)] = 0;
   for (const TensorType* type : a.in) {
-    if (type->shape.rank != 2 || type->shape[1 - static_cast<int>(axis)] != out.shape[1 - static_cast<int>(axis)]) return invalid_argument("extents differ");
+    if (type->shape.rank != 2 || type->shape[1 - static_cast<int>(axis)] != out.shape[1 - static_cast<int>(axis)])
+      return invalid_argument("extents differ");
     out.shape.dims[static_cast<size_t>(axis)] += type->shape[static_cast<int>(axis)];
   }
   return Types{out};
@@ -73,7 +76,8 @@ Result<Types> infer_split(const InferArgs& a) {
 Result<Types> infer_linear(const InferArgs& a) {
   const Shape& in = a.in[0]->shape;
   const Shape& weight = a.in[1]->shape;
-  if (in.rank != 2 || weight.rank != 2 || in[1] != weight[1]) return invalid_argument("shapes do not fit: " + to_string(in) + " and " + to_string(weight));
+  if (in.rank != 2 || weight.rank != 2 || in[1] != weight[1])
+    return invalid_argument("shapes do not fit: " + to_string(in) + " and " + to_string(weight));
   if (a.in[2] != nullptr && a.in[2]->shape != Shape{weight[0]}) return invalid_argument("the bias does not fit");
   return Types{{a.in[0]->dtype, {in[0], weight[0]}}};
 }
@@ -91,22 +95,41 @@ std::optional<FusionMatch> match_scale_add(const FuseArgs& a) {
   const NodeId scale = a.graph.producer(in[0]);
   if (a.graph.def(scale).name != "scale" || integer_at(a.graph.attr_words(scale), 3) != 0) return std::nullopt;
   const std::span<const uint32_t> words = a.graph.attr_words(scale);
-  return FusionMatch{*a.graph.table().find("scale_add"), {a.graph.inputs(scale)[0], in[1]}, {words.begin(), words.end()}, {{a.graph.output(a.root), 0}}, {scale}};
+  return FusionMatch{*a.graph.table().find("scale_add"),
+                     {a.graph.inputs(scale)[0], in[1]},
+                     {words.begin(), words.end()},
+                     {{a.graph.output(a.root), 0}},
+                     {scale}};
 }
 // front and back(x, front(x), ct) -> front_back(x, ct). Says nothing of a ct that depends on front: that is the driver's business.
 std::optional<FusionMatch> match_front_back(const FuseArgs& a) {
   const std::span<const ValueId> in = a.graph.inputs(a.root);
   const NodeId front = a.graph.producer(in[1]);
   if (a.graph.def(front).name != "front" || a.graph.inputs(front)[0] != in[0]) return std::nullopt;
-  return FusionMatch{*a.graph.table().find("front_back"), {in[0], in[2]}, {}, {{a.graph.output(front), 0}, {a.graph.output(a.root), 1}}, {front}};
+  return FusionMatch{
+      *a.graph.table().find("front_back"), {in[0], in[2]}, {}, {{a.graph.output(front), 0}, {a.graph.output(a.root), 1}}, {front}};
 }
 constexpr FusionPattern kScaleAddFusions[] = {{"add", match_scale_add, false}};
 constexpr FusionPattern kFrontBackFusions[] = {{"back", match_front_back, true}};
 
-constexpr OpDef op(std::string_view name, std::span<const OperandSpec> operands, InferFn infer, std::span<const AttrSpec> attrs = {}, Role role = Role::kNone,
-                   AliasFact (*alias)(const InferArgs&, uint16_t) = none, std::span<const std::string_view> outputs = kOut, std::span<const FusionPattern> fusions = {}) {
-  return {.name = name, .summary = "toy", .operands = operands, .outputs = outputs, .attrs = attrs, .diff = Diff::kNoVjp, .infer = infer, .fusions = fusions,
-          .cpu = no_kernel, .cost = free_of_cost, .memory = {alias}, .precision = Precision::kExact, .role = role, .shard = Shard::kNone, .cases = no_cases};
+constexpr OpDef op(std::string_view name, std::span<const OperandSpec> operands, InferFn infer, std::span<const AttrSpec> attrs = {},
+                   Role role = Role::kNone, AliasFact (*alias)(const InferArgs&, uint16_t) = none,
+                   std::span<const std::string_view> outputs = kOut, std::span<const FusionPattern> fusions = {}) {
+  return {.name = name,
+          .summary = "toy",
+          .operands = operands,
+          .outputs = outputs,
+          .attrs = attrs,
+          .diff = Diff::kNoVjp,
+          .infer = infer,
+          .fusions = fusions,
+          .cpu = no_kernel,
+          .cost = free_of_cost,
+          .memory = {alias},
+          .precision = Precision::kExact,
+          .role = role,
+          .shard = Shard::kNone,
+          .cases = no_cases};
 }
 constexpr OpDef kOps[] = {
     op("add", kTwo, same, {}, Role::kAdd),
@@ -144,11 +167,12 @@ Values element_wise(size_t n, const std::function<uint64_t(size_t)>& f) {
 }
 
 // Copies a block of `rows` x `columns`.
-void copy_block(const Values& from, int64_t from_width, int64_t from_row, int64_t from_column, Values& to, int64_t to_width, int64_t to_row, int64_t to_column, int64_t rows,
-                int64_t columns) {
+void copy_block(const Values& from, int64_t from_width, int64_t from_row, int64_t from_column, Values& to, int64_t to_width, int64_t to_row,
+                int64_t to_column, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
-      to[static_cast<size_t>((to_row + r) * to_width + to_column + c)] = from[static_cast<size_t>((from_row + r) * from_width + from_column + c)];
+      to[static_cast<size_t>((to_row + r) * to_width + to_column + c)] =
+          from[static_cast<size_t>((from_row + r) * from_width + from_column + c)];
     }
   }
 }
@@ -165,13 +189,15 @@ std::vector<Values> evaluate(const Graph& g, NodeId n, const std::vector<const V
   if (name == "all_reduce") return {element_wise(size, [&](size_t i) { return 3 * at(0, i); })};
   if (name == "choose") return {element_wise(size, [&](size_t i) { return at(0, i) * 5 + (in[1] != nullptr ? at(1, i) : 7) * at(2, i); })};
   if (name == "sum_difference") {
-    return {element_wise(size, [&](size_t i) { return at(0, i) + at(1, i); }), element_wise(size, [&](size_t i) { return at(0, i) - at(1, i); })};
+    return {element_wise(size, [&](size_t i) { return at(0, i) + at(1, i); }),
+            element_wise(size, [&](size_t i) { return at(0, i) - at(1, i); })};
   }
   const auto front = [](uint64_t x) { return x * x + 1; };
   if (name == "front") return {element_wise(size, [&](size_t i) { return front(at(0, i)); })};
   if (name == "back") return {element_wise(size, [&](size_t i) { return at(1, i) * at(2, i) + at(0, i); })};
   if (name == "front_back") {
-    return {element_wise(size, [&](size_t i) { return front(at(0, i)); }), element_wise(size, [&](size_t i) { return front(at(0, i)) * at(1, i) + at(0, i); })};
+    return {element_wise(size, [&](size_t i) { return front(at(0, i)); }),
+            element_wise(size, [&](size_t i) { return front(at(0, i)) * at(1, i) + at(0, i); })};
   }
   const auto shape = [&](ValueId v) -> const Shape& { return g.type(v).shape; };
   if (name == "concat" || name == "split") {
@@ -238,8 +264,12 @@ Graph random_graph(std::mt19937_64& random, size_t num_nodes) {
   Graph g(table());
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
   const auto dim = [&] { return static_cast<int64_t>(2 + below(2)); };
-  const auto leaf = [&](LeafKind kind, Shape shape) { return g.add_leaf(kind, "leaf " + std::to_string(g.leaves().size()), {DType::kF32, shape}); };
-  const auto any = [&] { return ValueId{static_cast<uint32_t>(g.num_values() - 1 - std::min(below(g.num_values()), below(g.num_values())))}; };
+  const auto leaf = [&](LeafKind kind, Shape shape) {
+    return g.add_leaf(kind, "leaf " + std::to_string(g.leaves().size()), {DType::kF32, shape});
+  };
+  const auto any = [&] {
+    return ValueId{static_cast<uint32_t>(g.num_values() - 1 - std::min(below(g.num_values()), below(g.num_values())))};
+  };
   // A value of the same type as `v`; `v` itself if there is no luck.
   const auto like = [&](ValueId v) {
     for (int attempt = 0; attempt < 20; ++attempt) {
@@ -250,7 +280,9 @@ Graph random_graph(std::mt19937_64& random, size_t num_nodes) {
   };
   for (int k = 0; k < 6; ++k) leaf(k % 2 == 0 ? LeafKind::kInput : LeafKind::kParameter, {dim(), dim()});
   while (g.num_nodes() < num_nodes) {
-    if (below(6) == 0) g.set_origin({g.intern("stack." + std::to_string(below(3))), g.intern("toy.toml"), static_cast<int32_t>(below(50)), 1, below(4) == 0});
+    if (below(6) == 0)
+      g.set_origin(
+          {g.intern("stack." + std::to_string(below(3))), g.intern("toy.toml"), static_cast<int32_t>(below(50)), 1, below(4) == 0});
     const OpId op{static_cast<uint16_t>(1 + below(table().size() - 2))};  // neither leaf nor drift
     const OpDef& def = table()[op];
     const ValueId first = any();

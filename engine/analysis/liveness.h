@@ -7,8 +7,8 @@ namespace glim {
 
 // When a value's bytes matter, in schedule positions: from the step that writes it to the last step that reads it.
 struct Lifetime {
-  static constexpr int64_t kBefore = -1;                  // leaves: before the first step
-  static constexpr int64_t kAfter = int64_t{1} << 40;     // graph outputs, next values and kept leaves: after the last step
+  static constexpr int64_t kBefore = -1;               // leaves: before the first step
+  static constexpr int64_t kAfter = int64_t{1} << 40;  // graph outputs, next values and kept leaves: after the last step
   int64_t begin = kBefore, end = kBefore;
 };
 

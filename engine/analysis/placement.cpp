@@ -20,9 +20,17 @@ Extent extent_of(const TensorType& type) {
 // One attempt at placing all values, with some sharings forbidden.
 class Placer {
  public:
-  Placer(const Graph& graph, const Schedule& schedule, const std::set<uint32_t>& forbidden_updates, const std::set<uint32_t>& forbidden_assemblies)
-      : graph_(graph), schedule_(schedule), forbidden_updates_(forbidden_updates), forbidden_assemblies_(forbidden_assemblies),
-        aliases_(find_aliases(graph)), lifetimes_(find_lifetimes(graph, schedule)), content_(graph.num_values()), members_(graph.num_values()), stride_(graph.num_values()),
+  Placer(const Graph& graph, const Schedule& schedule, const std::set<uint32_t>& forbidden_updates,
+         const std::set<uint32_t>& forbidden_assemblies)
+      : graph_(graph),
+        schedule_(schedule),
+        forbidden_updates_(forbidden_updates),
+        forbidden_assemblies_(forbidden_assemblies),
+        aliases_(find_aliases(graph)),
+        lifetimes_(find_lifetimes(graph, schedule)),
+        content_(graph.num_values()),
+        members_(graph.num_values()),
+        stride_(graph.num_values()),
         is_leaf_buffer_(graph.num_values(), false) {
     placements_.values.resize(graph.num_values());
     placements_.node_runs.assign(graph.num_nodes(), true);
@@ -34,6 +42,8 @@ class Placer {
       is_leaf_buffer_[v] = graph.is_leaf(ValueId{v});
     }
   }
+
+  [[nodiscard]] const std::set<uint32_t>& failed_assemblies() const { return failed_assemblies_; }
 
   Placements run() {
     for (const ScheduleStep& step : schedule_.steps) place_views(step.node);
@@ -50,7 +60,8 @@ class Placer {
   // Whether `out` is written over `in` by the node that reads `in` for the last time.
   [[nodiscard]] bool works_in_place(ValueId in, ValueId out) const {
     const AliasFact alias = aliases_[out.index];
-    return (alias.kind == AliasKind::kInPlace || alias.kind == AliasKind::kMust) && graph_.inputs(graph_.producer(out))[alias.operand] == in;
+    return (alias.kind == AliasKind::kInPlace || alias.kind == AliasKind::kMust) &&
+           graph_.inputs(graph_.producer(out))[alias.operand] == in;
   }
   [[nodiscard]] uint32_t content(uint32_t v) const {
     while (content_[v] != v) v = content_[v];
@@ -130,7 +141,9 @@ class Placer {
     if (!shared) placements_.copies.push_back(update);
   }
   // Two leaves never share bytes, so the next value may not lie in a buffer that holds a leaf at the same place.
-  [[nodiscard]] bool is_leaf_of_another(const StateUpdate& update) const { return graph_.is_leaf(update.next) && update.next != update.state; }
+  [[nodiscard]] bool is_leaf_of_another(const StateUpdate& update) const {
+    return graph_.is_leaf(update.next) && update.next != update.state;
+  }
 
   void place_required(NodeId n) {
     for (uint16_t k = 0; k < graph_.node(n).num_outputs; ++k) {
@@ -152,6 +165,11 @@ class Placer {
     const bool of_leaves = num_leaves == in.size() && !forbidden_assemblies_.contains(n.index);
     if (num_leaves > 0 && !of_leaves) return;
     bool all = true;
+    // Leaves may share a buffer already (main gradients that come out packed): all of them have to count as parts before the first is
+    // joined.
+    for (const ValueId v : in) {
+      if (of_leaves && content_[v.index] == v.index) content_[v.index] = content(out.index);
+    }
     for (uint16_t k = 0; k < in.size(); ++k) {
       if (std::find(in.begin(), in.begin() + k, in[k]) != in.begin() + k) {
         all = false;  // the same value twice cannot lie at two places
@@ -160,13 +178,16 @@ class Placer {
       const Region at = graph_.region(n, k);
       const uint32_t part = in[k].index;
       // A view shows only a part of some other content, and one content cannot be part of two assemblies: those are copied.
-      const bool is_whole = content_[part] == part;
+      const bool is_whole = content_[part] == part || (of_leaves && content_[part] == content(out.index));
       if (is_whole) content_[part] = content(out.index);
       if (is_whole && join(out, in[k], at.row, at.column)) continue;
       if (is_whole) content_[part] = part;
       all = false;
     }
-    if (all) placements_.node_runs[n.index] = false;
+    if (all)
+      placements_.node_runs[n.index] = false;
+    else if (of_leaves)
+      failed_assemblies_.insert(n.index);
   }
 
   void place_in_place(NodeId n) {
@@ -225,6 +246,7 @@ class Placer {
   std::vector<std::vector<ValueId>> members_;
   std::vector<int64_t> stride_;
   std::vector<bool> is_leaf_buffer_;
+  std::set<uint32_t> failed_assemblies_;  // of leaves: half done, to be left out of the next attempt
   Placements placements_;
 };
 
@@ -254,7 +276,12 @@ Placements place_values(const Graph& graph, const Schedule& schedule, const Leaf
   std::set<uint32_t> forbidden_updates, forbidden_assemblies;
   const std::vector<AliasFact> aliases = find_aliases(graph);
   for (;;) {
-    Placements placements = Placer(graph, schedule, forbidden_updates, forbidden_assemblies).run();
+    Placer placer(graph, schedule, forbidden_updates, forbidden_assemblies);
+    Placements placements = placer.run();
+    if (!placer.failed_assemblies().empty()) {
+      forbidden_assemblies.insert(placer.failed_assemblies().begin(), placer.failed_assemblies().end());
+      continue;
+    }
     std::vector<bool> is_bad(placements.buffers.size(), false);
     bool any_bad = false;
     for (size_t b = 0; b < placements.buffers.size(); ++b) {

@@ -19,16 +19,16 @@ struct Placement {
 struct Buffer {
   int64_t rows = 0, columns = 0;  // row stride = columns
   DType dtype = DType::kF32;
-  Lifetime lifetime;              // of all its values together
-  std::vector<ValueId> leaves;    // the leaves that tile it, by row; empty for a buffer of computed values
+  Lifetime lifetime;            // of all its values together
+  std::vector<ValueId> leaves;  // the leaves that tile it, by row; empty for a buffer of computed values
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(rows * columns) * size_of(dtype); }
 };
 
 struct Placements {
-  std::vector<Placement> values;   // by value
-  std::vector<Buffer> buffers;     // those of no value have rows = 0
-  std::vector<bool> node_runs;     // by node: whether its kernel has anything to do
-  std::vector<StateUpdate> copies; // updates whose next value does not lie in its state: copied after the last step
+  std::vector<Placement> values;    // by value
+  std::vector<Buffer> buffers;      // those of no value have rows = 0
+  std::vector<bool> node_runs;      // by node: whether its kernel has anything to do
+  std::vector<StateUpdate> copies;  // updates whose next value does not lie in its state: copied after the last step
   struct Before {
     NodeId node;
     uint16_t output, operand;

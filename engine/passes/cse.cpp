@@ -19,7 +19,8 @@ struct Expression {
   std::vector<ValueId> operands;  // of the new graph
   std::span<const uint32_t> attr_words;
   bool operator==(const Expression& other) const {
-    return op == other.op && operands == other.operands && std::equal(attr_words.begin(), attr_words.end(), other.attr_words.begin(), other.attr_words.end());
+    return op == other.op && operands == other.operands &&
+           std::equal(attr_words.begin(), attr_words.end(), other.attr_words.begin(), other.attr_words.end());
   }
 };
 

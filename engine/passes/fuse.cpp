@@ -37,7 +37,13 @@ struct Accepted {
 // One round: the matches found on a graph, and the graph in which each has become one node.
 class Fuser {
  public:
-  Fuser(const Graph& graph, bool joint) : graph_(graph), consumers_(count_consumers(graph)), match_of_(graph.num_nodes(), kNone), hidden_(graph.num_values(), false), needed_(graph.num_values(), false), rewriter_(graph) {
+  Fuser(const Graph& graph, bool joint)
+      : graph_(graph),
+        consumers_(count_consumers(graph)),
+        match_of_(graph.num_nodes(), kNone),
+        hidden_(graph.num_values(), false),
+        needed_(graph.num_values(), false),
+        rewriter_(graph) {
     const OpTable& table = graph.table();
     patterns_.resize(table.size());
     for (size_t row = 0; row < table.size(); ++row) {
@@ -85,7 +91,8 @@ class Fuser {
     if (escapes(gone, nodes) || any_depends_on(graph_, match.operands, nodes)) return false;
     // A pattern may look through nodes of another match: neither may need what the other one hides.
     if (std::any_of(gone.begin(), gone.end(), [this](ValueId v) { return needed_[v.index]; })) return false;
-    if (std::any_of(match.operands.begin(), match.operands.end(), [this](ValueId v) { return v.valid() && hidden_[v.index]; })) return false;
+    if (std::any_of(match.operands.begin(), match.operands.end(), [this](ValueId v) { return v.valid() && hidden_[v.index]; }))
+      return false;
     for (const ValueId v : gone) hidden_[v.index] = true;
     for (const ValueId v : match.operands) {
       if (v.valid()) needed_[v.index] = true;
@@ -101,7 +108,8 @@ class Fuser {
     for (const NodeId n : nodes) {
       for (uint32_t k = 0; k < graph_.node(n).num_outputs; ++k) {
         const ValueId v = graph_.output(n, k);
-        if (std::none_of(match.replaced.begin(), match.replaced.end(), [v](const auto& pair) { return pair.first == v; })) values.push_back(v);
+        if (std::none_of(match.replaced.begin(), match.replaced.end(), [v](const auto& pair) { return pair.first == v; }))
+          values.push_back(v);
       }
     }
     return values;
@@ -202,8 +210,9 @@ class Fuser {
     const Result<NodeId> node = to.emit(match.op, in, std::span<const uint32_t>(match.attr_words));
     GLIM_CHECK(bool(node), fmt::format("a fusion pattern made a wrong node: {}", node.error().message));
     for (const auto& [value, output] : match.replaced) {
-      GLIM_CHECK(output < to.node(*node).num_outputs && to.type(to.output(*node, output)) == graph_.type(value),
-                 fmt::format("a fusion to '{}' replaces a {} by what is none", graph_.table()[match.op].name, to_string(graph_.type(value))));
+      GLIM_CHECK(
+          output < to.node(*node).num_outputs && to.type(to.output(*node, output)) == graph_.type(value),
+          fmt::format("a fusion to '{}' replaces a {} by what is none", graph_.table()[match.op].name, to_string(graph_.type(value))));
       rewriter_.map(value, to.output(*node, output));
     }
   }
@@ -213,8 +222,8 @@ class Fuser {
   std::vector<std::vector<FuseFn>> patterns_;  // by row of the root op
   std::vector<uint32_t> match_of_;             // by node: index into accepted_
   std::vector<Accepted> accepted_;
-  std::vector<bool> hidden_, needed_;          // by value: gone with a match; operand of a match
-  std::vector<bool> emitted_, open_;           // by unit, while emitting
+  std::vector<bool> hidden_, needed_;  // by value: gone with a match; operand of a match
+  std::vector<bool> emitted_, open_;   // by unit, while emitting
   Rewriter rewriter_;
 };
 

@@ -13,7 +13,8 @@ struct FuseArgs {
   [[nodiscard]] std::optional<NodeId> sole_producer(ValueId v, std::string_view op) const;
   // Whether `v` is computed from an output of `n` (directly or not).
   [[nodiscard]] bool depends_on(ValueId v, NodeId n) const;
-  // Whether a product may add into `v` where it lies: a main gradient that nothing else reads, or the main gradients of packed weights side by side.
+  // Whether a product may add into `v` where it lies: a main gradient that nothing else reads, or the main gradients of packed weights side
+  // by side.
   [[nodiscard]] bool is_main_gradient(ValueId v) const;
 };
 

@@ -23,7 +23,8 @@ bool packable(const Graph& graph, NodeId n, const Consumers& consumers) {
   const std::span<const ValueId> in = graph.inputs(n);
   if (in.size() < 2 || std::any_of(in.begin() + 2, in.end(), [](ValueId v) { return v.valid(); })) return false;  // a bias
   const ValueId w = in[1];
-  return graph.is_leaf(w) && graph.leaf(w).kind == LeafKind::kParameter && graph.type(w).shape.rank == 2 && graph.type(w).shape[0] > 0 && consumers[w] == 1;
+  return graph.is_leaf(w) && graph.leaf(w).kind == LeafKind::kParameter && graph.type(w).shape.rank == 2 && graph.type(w).shape[0] > 0 &&
+         consumers[w] == 1;
 }
 
 // Groups of at least two siblings, each at most kMaxParts long, in tape order.
@@ -33,12 +34,14 @@ std::vector<std::vector<NodeId>> find_groups(const Graph& graph) {
   for (uint32_t n = 0; n < graph.num_nodes(); ++n) {
     if (!packable(graph, {n}, consumers)) continue;
     const std::span<const uint32_t> words = graph.attr_words({n});
-    siblings[{graph.inputs({n})[0], graph.origin({n}).path, graph.type(weight(graph, {n})).dtype, {words.begin(), words.end()}}].push_back({n});
+    siblings[{graph.inputs({n})[0], graph.origin({n}).path, graph.type(weight(graph, {n})).dtype, {words.begin(), words.end()}}].push_back(
+        {n});
   }
   std::vector<std::vector<NodeId>> groups;
   for (const auto& [key, nodes] : siblings) {
     for (size_t begin = 0; begin + 1 < nodes.size(); begin += kMaxParts) {
-      groups.emplace_back(nodes.begin() + static_cast<std::ptrdiff_t>(begin), nodes.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kMaxParts, nodes.size())));
+      groups.emplace_back(nodes.begin() + static_cast<std::ptrdiff_t>(begin),
+                          nodes.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kMaxParts, nodes.size())));
     }
   }
   return groups;
@@ -46,7 +49,8 @@ std::vector<std::vector<NodeId>> find_groups(const Graph& graph) {
 
 void set_attr(const OpDef& def, std::span<uint32_t> words, std::string_view name, int64_t value) {
   const auto spec = std::find_if(def.attrs.begin(), def.attrs.end(), [&](const AttrSpec& s) { return s.name == name; });
-  GLIM_CHECK(spec != def.attrs.end() && spec->kind == AttrKind::kInteger, fmt::format("op '{}' has a role that needs an integer attribute '{}'", def.name, name));
+  GLIM_CHECK(spec != def.attrs.end() && spec->kind == AttrKind::kInteger,
+             fmt::format("op '{}' has a role that needs an integer attribute '{}'", def.name, name));
   set_integer(words, static_cast<size_t>(spec - def.attrs.begin()), value);
 }
 
@@ -92,8 +96,10 @@ Result<Rewritten> pack_linears(const Graph& graph, const PassContext&) {
   for (uint32_t index = 0; index < graph.num_nodes(); ++index) {
     const NodeId n{index};
     if (rewriter.has(graph.output(n))) continue;
-    if (group_of[index] == kNoGroup) rewriter.copy(n);
-    else pack(graph, groups[group_of[index]], rewriter);
+    if (group_of[index] == kNoGroup)
+      rewriter.copy(n);
+    else
+      pack(graph, groups[group_of[index]], rewriter);
   }
   return std::move(rewriter).finish();
 }

@@ -25,11 +25,14 @@ constexpr Pass kForward[] = {
 
 constexpr Pass kJoint[] = {
     {"dce", dce, "first: vjp rules also build cotangents that nobody asked for, and they would count as readers"},
-    {"cse", cse, "before fusion: vjp rules build the same node again and again, and a pattern should meet it once; before "
-                 "rematerialisation, because it would merge what that repeats on purpose"},
-    {"hoist_over_split", hoist_over_split, "before fusion, which can then widen the product of a packed weight gradient and let it add in place"},
+    {"cse", cse,
+     "before fusion: vjp rules build the same node again and again, and a pattern should meet it once; before "
+     "rematerialisation, because it would merge what that repeats on purpose"},
+    {"hoist_over_split", hoist_over_split,
+     "before fusion, which can then widen the product of a packed weight gradient and let it add in place"},
     {"fuse_joint", fuse_joint, "after autodiff: joins a forward node with its vjp, and accumulations with the products that they add"},
-    {"dce_after_fusion", dce, "a fused node may need less than the nodes that it replaced; rematerialisation must not pay for what is dead"},
+    {"dce_after_fusion", dce,
+     "a fused node may need less than the nodes that it replaced; rematerialisation must not pay for what is dead"},
     {"order", order, "before rematerialisation, which emits what runs again just before its first reader on the tape"},
     {"rematerialise", rematerialise, "after everything that removes nodes, so that its budget is spent on what is left; no cse may follow"},
 };

@@ -102,7 +102,8 @@ RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassC
   const BackwardRegion backward = find_backward_region(graph);
   const std::vector<ValueId> buffer_of = find_buffers(graph);
   std::vector<bool> boundaries(graph.num_nodes(), false);
-  if (context.rematerialise == Rematerialise::kSelective || context.rematerialise == Rematerialise::kAuto) boundaries = find_boundaries(graph, backward, buffer_of);
+  if (context.rematerialise == Rematerialise::kSelective || context.rematerialise == Rematerialise::kAuto)
+    boundaries = find_boundaries(graph, backward, buffer_of);
   const RematerialisationProblem problem = make_rematerialisation_problem(graph, backward, buffer_of, context.cost_model, boundaries);
   const Plan plan = make_plan(graph, context, search, backward, buffer_of, problem);
 

@@ -31,7 +31,8 @@ struct RematerialisationSearch {
 // kNone, kSelective: the fewest bytes (then the least time) without running an expensive node again. kFull: inside instances of
 // a stack ("decoder.3") nothing is kept but what other instances or the outside read. kAuto: the least time such that the saved
 // bytes fit PassContext::saved_bytes_budget; exact for few candidates, else a minimum cut for a price per byte, and local search.
-// When no choice fits, the one with the fewest bytes. kSelective and kAuto never run again what goes from one instance of a stack to the next.
+// When no choice fits, the one with the fewest bytes. kSelective and kAuto never run again what goes from one instance of a stack to the
+// next.
 [[nodiscard]] RematerialisationChoice choose_rematerialisation(const Graph& graph, const PassContext& context,
                                                                const RematerialisationSearch& search = {});
 

@@ -33,9 +33,7 @@ void cpu(const KernelArgs& k) {
 // out may overwrite its first operand.
 AliasFact alias(const InferArgs&, uint16_t) { return {AliasKind::kInPlace, 0}; }
 
-std::vector<OpCase> cases() {
-  return {{"vector", {{{7}}, {{7}}}, {}}, {"matrix", {{{5, 9}}, {{5, 9}}}, {}}};
-}
+std::vector<OpCase> cases() { return {{"vector", {{{7}}, {{7}}}, {}}, {"matrix", {{{5, 9}}, {{5, 9}}}, {}}}; }
 
 }  // namespace
 

@@ -9,7 +9,8 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"q"}, {"k"}, {"v"}, {"segments"}};
 constexpr std::string_view kOutputs[] = {"out", "lse"};
-constexpr AttrSpec kAttrs[] = {required(integer_attr("num_heads", 0, "query heads")), required(integer_attr("num_kv_heads", 0, "key-value heads")),
+constexpr AttrSpec kAttrs[] = {required(integer_attr("num_heads", 0, "query heads")),
+                               required(integer_attr("num_kv_heads", 0, "key-value heads")),
                                bool_attr("causal", true, "a query sees no later key"),
                                integer_attr("window", 0, "how many keys a query sees, itself included; 0 = all"),
                                required(real_attr("scale", 1, "factor of the scores, usually head size ^ -0.5"))};
@@ -25,7 +26,8 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_EXPECT(head_size <= kMaxHeadSize, "a head size of {} is over the limit of {}", head_size, kMaxHeadSize);
   const TensorType kv{q.dtype, {q.shape[0], attrs.num_kv_heads * head_size}};
   GLIM_EXPECT(k == kv && v == kv, "k and v must be {}, not {} and {}", to_string(kv), to_string(k), to_string(v));
-  GLIM_EXPECT(segments.dtype == DType::kI32 && segments.shape.rank == 1 && segments.shape[0] >= 1, "segments must be i32[G+1], not {}", to_string(segments));
+  GLIM_EXPECT(segments.dtype == DType::kI32 && segments.shape.rank == 1 && segments.shape[0] >= 1, "segments must be i32[G+1], not {}",
+              to_string(segments));
   GLIM_EXPECT(attrs.window >= 0, "window must not be negative, not {}", attrs.window);
   GLIM_EXPECT(std::isfinite(attrs.scale), "scale must be finite");
   return Types{q, {accumulation_dtype(q.dtype), {q.shape[0], attrs.num_heads}}};
@@ -35,7 +37,8 @@ Result<Types> infer(const InferArgs& a) {
 std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   GLIM_CHECK(!a.cotangents[1].valid(), "attention: lse is a saved primal; it has no gradient");
   if (!a.cotangents[0].valid()) return {{}, {}, {}, {}};
-  const NodeId n = emit(g, "attention_vjp", {a.in[0], a.in[1], a.in[2], a.in[3], a.out[0], a.out[1], a.cotangents[0]}, a.attrs<AttentionAttrs>());
+  const NodeId n =
+      emit(g, "attention_vjp", {a.in[0], a.in[1], a.in[2], a.in[3], a.out[0], a.out[1], a.cotangents[0]}, a.attrs<AttentionAttrs>());
   return {g.output(n, 0), g.output(n, 1), g.output(n, 2), {}};
 }
 
@@ -84,8 +87,8 @@ constexpr std::string_view kVjpOutputs[] = {"ct_q", "ct_k", "ct_v"};
 
 Result<Types> vjp_infer(const InferArgs& a) {
   GLIM_ASSIGN(const Types forward, infer({a.in.first(4), a.attr_words}));
-  GLIM_EXPECT(*a.in[4] == forward[0] && *a.in[6] == forward[0], "out and ct must be {}, not {} and {}", to_string(forward[0]), to_string(*a.in[4]),
-              to_string(*a.in[6]));
+  GLIM_EXPECT(*a.in[4] == forward[0] && *a.in[6] == forward[0], "out and ct must be {}, not {} and {}", to_string(forward[0]),
+              to_string(*a.in[4]), to_string(*a.in[6]));
   GLIM_EXPECT(*a.in[5] == forward[1], "lse must be {}, not {}", to_string(forward[1]), to_string(*a.in[5]));
   return Types{*a.in[0], *a.in[1], *a.in[2]};
 }

@@ -70,7 +70,8 @@ struct Forward {
       const Range tile{begin, std::min(begin + kKeyTile, keys.end)};
       const int64_t width = tile.end - tile.begin;
       const cpu::Matrix<A> key = k_panel.load(k.in[1], kv_head, head_size, tile), value = v_panel.load(k.in[2], kv_head, head_size, tile);
-      cpu::block_product<A>(rows, width, head_size, static_cast<A>(attrs.scale), q, transposed(key), scores, kKeyTile, cpu::Into::kOverwrite);
+      cpu::block_product<A>(rows, width, head_size, static_cast<A>(attrs.scale), q, transposed(key), scores, kKeyTile,
+                            cpu::Into::kOverwrite);
       for (int64_t i = 0; i < rows; ++i) {
         const A shrink = online_softmax(scores + i * kKeyTile, tile, visibility.keys(queries.begin + i, segment), m[i], l[i]);
         for (int64_t c = 0; c < head_size; ++c) sums[i * head_size + c] *= shrink;
@@ -97,8 +98,9 @@ void attention_cpu(const KernelArgs& k) {
     const Forward<typename decltype(tag)::Type> forward{k, attrs, segments, head_size};
     k.context.parallel_for(tiles * attrs.num_heads, [&](int64_t task) {
       const int64_t head = task % attrs.num_heads, begin = task / attrs.num_heads * kQueryTile;
-      segments.for_each_part({begin, std::min(begin + kQueryTile, num_rows)}, [&](Range rows, Range segment) { forward.part(head, rows, segment); },
-                             [&](Range rows) { forward.zero(head, rows); });
+      segments.for_each_part(
+          {begin, std::min(begin + kQueryTile, num_rows)}, [&](Range rows, Range segment) { forward.part(head, rows, segment); },
+          [&](Range rows) { forward.zero(head, rows); });
     });
   });
 }

@@ -120,15 +120,17 @@ void attention_vjp_cpu(const KernelArgs& k) {
     k.context.parallel_for(key_tasks + query_tasks, [&](int64_t task) {
       if (task < key_tasks) {
         const int64_t head = task % attrs.num_kv_heads, begin = task / attrs.num_kv_heads * kKeyTile;
-        segments.for_each_part({begin, std::min(begin + kKeyTile, num_rows)}, [&](Range rows, Range segment) { backward.keys_part(head, rows, segment); },
-                               [&](Range rows) {
-                                 backward.zero(k.out[1], head, rows);
-                                 backward.zero(k.out[2], head, rows);
-                               });
+        segments.for_each_part(
+            {begin, std::min(begin + kKeyTile, num_rows)}, [&](Range rows, Range segment) { backward.keys_part(head, rows, segment); },
+            [&](Range rows) {
+              backward.zero(k.out[1], head, rows);
+              backward.zero(k.out[2], head, rows);
+            });
       } else {
         const int64_t rest = task - key_tasks, head = rest % attrs.num_heads, begin = rest / attrs.num_heads * kQueryTile;
-        segments.for_each_part({begin, std::min(begin + kQueryTile, num_rows)}, [&](Range rows, Range segment) { backward.queries_part(head, rows, segment); },
-                               [&](Range rows) { backward.zero(k.out[0], head, rows); });
+        segments.for_each_part(
+            {begin, std::min(begin + kQueryTile, num_rows)}, [&](Range rows, Range segment) { backward.queries_part(head, rows, segment); },
+            [&](Range rows) { backward.zero(k.out[0], head, rows); });
       }
     });
   });

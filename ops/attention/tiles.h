@@ -36,8 +36,10 @@ struct Segments {
         return;
       }
       const int64_t stop = std::min<int64_t>(*next, rows.end);
-      if (next == starts) outside(Range{row, stop});
-      else body(Range{row, stop}, Range{next[-1], *next});
+      if (next == starts)
+        outside(Range{row, stop});
+      else
+        body(Range{row, stop}, Range{next[-1], *next});
       row = stop;
     }
   }
@@ -48,13 +50,18 @@ struct Visibility {
   int64_t window;
   // The keys that query i sees.
   [[nodiscard]] Range keys(int64_t i, Range segment) const {
-    return {window > 0 ? std::max(segment.begin, i - window + 1) : segment.begin,
-            causal ? i + 1 : window > 0 ? std::min(segment.end, i + window) : segment.end};
+    return {window > 0 ? std::max(segment.begin, i - window + 1) : segment.begin, causal       ? i + 1
+                                                                                  : window > 0 ? std::min(segment.end, i + window)
+                                                                                               : segment.end};
   }
   // The keys that any of the queries sees, and the queries that see any of the keys.
-  [[nodiscard]] Range keys_of(Range queries, Range segment) const { return {keys(queries.begin, segment).begin, keys(queries.end - 1, segment).end}; }
+  [[nodiscard]] Range keys_of(Range queries, Range segment) const {
+    return {keys(queries.begin, segment).begin, keys(queries.end - 1, segment).end};
+  }
   [[nodiscard]] Range queries_of(Range keys, Range segment) const {
-    return {causal ? keys.begin : window > 0 ? std::max(segment.begin, keys.begin - window + 1) : segment.begin,
+    return {causal       ? keys.begin
+            : window > 0 ? std::max(segment.begin, keys.begin - window + 1)
+                         : segment.begin,
             window > 0 ? std::min(segment.end, keys.end - 1 + window) : segment.end};
   }
 };

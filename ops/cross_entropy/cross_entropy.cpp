@@ -24,7 +24,8 @@ Result<Types> infer(const InferArgs& a) {
 std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   GLIM_CHECK(!a.cotangents[kRowLse].valid(), "cross_entropy: row_lse is a saved primal; it has no gradient");
   if (!a.cotangents[kLoss].valid() && !a.cotangents[kRowLoss].valid()) return {{}, {}, {}};
-  return {emit_value(g, "cross_entropy_vjp", {a.in[0], a.in[1], a.in[2], a.out[kNumValid], a.out[kRowLse], a.cotangents[kLoss], a.cotangents[kRowLoss]},
+  return {emit_value(g, "cross_entropy_vjp",
+                     {a.in[0], a.in[1], a.in[2], a.out[kNumValid], a.out[kRowLse], a.cotangents[kLoss], a.cotangents[kRowLoss]},
                      a.attrs<CrossEntropyAttrs>()),
           {},
           {}};
@@ -43,8 +44,10 @@ void cpu(const KernelArgs& k) {
     int32_t* prediction = k.out[kRowPrediction].as<int32_t>();
     cpu::for_row_ranges(k.context, rows, vocabulary, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        if (labels.valid(i)) row_statistics<A>(logits.row<T>(i), vocabulary, labels.values[i], loss[i], prediction[i], lse[i]);
-        else ignored_row(loss[i], prediction[i], lse[i]);
+        if (labels.valid(i))
+          row_statistics<A>(logits.row<T>(i), vocabulary, labels.values[i], loss[i], prediction[i], lse[i]);
+        else
+          ignored_row(loss[i], prediction[i], lse[i]);
       }
     });
   });
@@ -62,7 +65,8 @@ std::vector<OpCase> cases() {
 }
 
 // ---- cross_entropy_vjp
-constexpr OperandSpec kVjpOperands[] = {{"logits"}, {"labels"}, {"denominator", true}, {"num_valid"}, {"row_lse"}, {"ct_loss", true}, {"ct_row_loss", true}};
+constexpr OperandSpec kVjpOperands[] = {{"logits"},  {"labels"},        {"denominator", true}, {"num_valid"},
+                                        {"row_lse"}, {"ct_loss", true}, {"ct_row_loss", true}};
 constexpr std::string_view kVjpOutputs[] = {"ct_logits"};
 
 Result<Types> vjp_infer(const InferArgs& a) {
@@ -101,7 +105,8 @@ void vjp_cpu(const KernelArgs& k) {
 
 std::vector<OpCase> vjp_cases() {
   const CaseInput logits{{11, 23}}, labels{{11}, Fill::kLabels, CaseDType::kI32, 23}, absent{{1}, Fill::kAbsent},
-      one{{1}, Fill::kPositive, CaseDType::kAccumulation}, count{{1}, Fill::kOne, CaseDType::kI64}, rows{{11}, Fill::kPositive, CaseDType::kAccumulation};
+      one{{1}, Fill::kPositive, CaseDType::kAccumulation}, count{{1}, Fill::kOne, CaseDType::kI64},
+      rows{{11}, Fill::kPositive, CaseDType::kAccumulation};
   return {{"mean", {logits, labels, absent, count, rows, one, absent}, to_words(kCrossEntropyDefaults)},
           {"denominator, rows", {logits, labels, one, count, rows, one, rows}, to_words(kCrossEntropyDefaults)},
           {"rows only", {logits, labels, absent, count, rows, absent, rows}, to_words(CrossEntropyAttrs{-100, Reduction::kSum, 1024})}};
@@ -119,11 +124,12 @@ constexpr OpDef kCrossEntropy{.name = "cross_entropy",
                               .infer = infer,
                               .vjp = vjp,
                               .cpu = cpu,
-                              .cost = [](const CostArgs& a) {
-                                Cost cost = moved(a);
-                                cost.flops = 12.0 * static_cast<double>(a.in[0]->shape.numel());
-                                return cost;
-                              },
+                              .cost =
+                                  [](const CostArgs& a) {
+                                    Cost cost = moved(a);
+                                    cost.flops = 12.0 * static_cast<double>(a.in[0]->shape.numel());
+                                    return cost;
+                                  },
                               .memory = {no_alias},
                               .precision = Precision::kAccumulates,
                               .shard = Shard::kVocabulary,

@@ -13,7 +13,8 @@ inline CrossEntropy cross_entropy_outputs(const Graph& g, NodeId n) {
 }
 
 // logits [T, V], labels i32[T] (shifted already; ignore_index = no target), denominator acc[1] or none (num_valid).
-inline CrossEntropy cross_entropy(Graph& g, ValueId logits, ValueId labels, ValueId denominator = {}, const CrossEntropyAttrs& attrs = kCrossEntropyDefaults) {
+inline CrossEntropy cross_entropy(Graph& g, ValueId logits, ValueId labels, ValueId denominator = {},
+                                  const CrossEntropyAttrs& attrs = kCrossEntropyDefaults) {
   return cross_entropy_outputs(g, emit(g, "cross_entropy", {logits, labels, denominator}, attrs));
 }
 

@@ -10,15 +10,17 @@ int64_t count_valid(const Labels& labels, KernelContext& context) {
       ++count;
     } else if (labels.values[row] != labels.ignore_index && !reported) {
       reported = true;
-      context.fail(fmt::format("label {} at position {} is outside [0, {}) and is not ignore_index ({})", labels.values[row], row, labels.vocabulary,
-                               labels.ignore_index));
+      context.fail(fmt::format("label {} at position {} is outside [0, {}) and is not ignore_index ({})", labels.values[row], row,
+                               labels.vocabulary, labels.ignore_index));
     }
   }
   return count;
 }
 
 namespace {
-double mean_over(const TensorView& denominator, int64_t num_valid) { return denominator.present() ? scalar(denominator) : static_cast<double>(num_valid); }
+double mean_over(const TensorView& denominator, int64_t num_valid) {
+  return denominator.present() ? scalar(denominator) : static_cast<double>(num_valid);
+}
 
 template <class A>
 void reduce(const Labels& labels, int64_t num_valid, const TensorView& denominator, Reduction reduction, std::span<const TensorView> out) {
@@ -37,9 +39,12 @@ void reduce(const Labels& labels, int64_t num_valid, const TensorView& denominat
 }
 }  // namespace
 
-void reduce_rows(const Labels& labels, int64_t num_valid, const TensorView& denominator, Reduction reduction, std::span<const TensorView> out) {
-  if (out[kLoss].type.dtype == DType::kF64) reduce<double>(labels, num_valid, denominator, reduction, out);
-  else reduce<float>(labels, num_valid, denominator, reduction, out);
+void reduce_rows(const Labels& labels, int64_t num_valid, const TensorView& denominator, Reduction reduction,
+                 std::span<const TensorView> out) {
+  if (out[kLoss].type.dtype == DType::kF64)
+    reduce<double>(labels, num_valid, denominator, reduction, out);
+  else
+    reduce<float>(labels, num_valid, denominator, reduction, out);
 }
 
 double loss_coefficient(const TensorView& ct_loss, const TensorView& denominator, int64_t num_valid, Reduction reduction) {
@@ -61,14 +66,15 @@ Types cross_entropy_types(int64_t num_rows, DType accumulation) {
   return {one, one, count, count, per_row, {DType::kI32, {num_rows}}, per_row};
 }
 
-Status check_saved(const TensorType& num_valid, const TensorType& row_lse, const TensorType* ct_loss, const TensorType* ct_row_loss, int64_t num_rows,
-                   DType accumulation) {
+Status check_saved(const TensorType& num_valid, const TensorType& row_lse, const TensorType* ct_loss, const TensorType* ct_row_loss,
+                   int64_t num_rows, DType accumulation) {
   const TensorType one{accumulation, {1}}, count{DType::kI64, {1}}, per_row{accumulation, {num_rows}};
   GLIM_EXPECT(num_valid == count, "num_valid must be {}, not {}", to_string(count), to_string(num_valid));
   GLIM_EXPECT(row_lse == per_row, "row_lse must be {}, not {}", to_string(per_row), to_string(row_lse));
   GLIM_EXPECT(ct_loss != nullptr || ct_row_loss != nullptr, "one of ct_loss and ct_row_loss must be there");
   GLIM_EXPECT(ct_loss == nullptr || *ct_loss == one, "ct_loss must be {}, not {}", to_string(one), to_string(*ct_loss));
-  GLIM_EXPECT(ct_row_loss == nullptr || *ct_row_loss == per_row, "ct_row_loss must be {}, not {}", to_string(per_row), to_string(*ct_row_loss));
+  GLIM_EXPECT(ct_row_loss == nullptr || *ct_row_loss == per_row, "ct_row_loss must be {}, not {}", to_string(per_row),
+              to_string(*ct_row_loss));
   return ok();
 }
 

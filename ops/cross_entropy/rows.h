@@ -38,7 +38,8 @@ void ignored_row(A& loss, int32_t& prediction, A& lse) {
 }
 
 // The four sums, from row_loss and row_prediction; `out` are the op's outputs.
-void reduce_rows(const Labels& labels, int64_t num_valid, const TensorView& denominator, Reduction reduction, std::span<const TensorView> out);
+void reduce_rows(const Labels& labels, int64_t num_valid, const TensorView& denominator, Reduction reduction,
+                 std::span<const TensorView> out);
 
 // The factor of (softmax - onehot) that a loss cotangent contributes to every valid row: ct_loss over the denominator.
 double loss_coefficient(const TensorView& ct_loss, const TensorView& denominator, int64_t num_valid, Reduction reduction);
@@ -52,7 +53,7 @@ inline double scalar(const TensorView& view) {
 Status check_targets(const TensorType& labels, const TensorType* denominator, int64_t num_rows, DType accumulation);
 Types cross_entropy_types(int64_t num_rows, DType accumulation);
 // infer of the vjps: num_valid i64[1], row_lse acc[T], and at least one of ct_loss acc[1] and ct_row_loss acc[T].
-Status check_saved(const TensorType& num_valid, const TensorType& row_lse, const TensorType* ct_loss, const TensorType* ct_row_loss, int64_t num_rows,
-                   DType accumulation);
+Status check_saved(const TensorType& num_valid, const TensorType& row_lse, const TensorType* ct_loss, const TensorType* ct_row_loss,
+                   int64_t num_rows, DType accumulation);
 
 }  // namespace glim::ops

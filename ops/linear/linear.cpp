@@ -15,10 +15,12 @@ constexpr AttrSpec kAttrs[] = {bool_attr("wide_output", false, "the result has t
 
 Result<Types> infer(const InferArgs& a) {
   const TensorType &in = *a.in[0], &weight = *a.in[1];
-  GLIM_EXPECT(is_float(in.dtype) && in.dtype == weight.dtype, "in and weight must have one floating-point type, not {} and {}", to_string(in.dtype),
-              to_string(weight.dtype));
-  GLIM_EXPECT(in.shape.rank == 2 && weight.shape.rank == 2, "in and weight must have rank 2, not {} and {}", to_string(in), to_string(weight));
-  GLIM_EXPECT(in.shape[1] == weight.shape[1], "in has {} columns, the weight {} [N, K] takes {}", in.shape[1], to_string(weight), weight.shape[1]);
+  GLIM_EXPECT(is_float(in.dtype) && in.dtype == weight.dtype, "in and weight must have one floating-point type, not {} and {}",
+              to_string(in.dtype), to_string(weight.dtype));
+  GLIM_EXPECT(in.shape.rank == 2 && weight.shape.rank == 2, "in and weight must have rank 2, not {} and {}", to_string(in),
+              to_string(weight));
+  GLIM_EXPECT(in.shape[1] == weight.shape[1], "in has {} columns, the weight {} [N, K] takes {}", in.shape[1], to_string(weight),
+              weight.shape[1]);
   if (a.in[2] != nullptr) {
     const TensorType bias{in.dtype, {weight.shape[0]}};
     GLIM_EXPECT(*a.in[2] == bias, "the bias must be {}, not {}", to_string(bias), to_string(*a.in[2]));
@@ -52,11 +54,13 @@ void cpu(const KernelArgs& k) {
           }
         });
       }
-      cpu::gemm<T, T, C>(k.context, rows, columns, depth, 1.0, {in.as<T>(), in.row_stride}, {weight.as<T>(), weight.row_stride, true}, c, out.row_stride,
-                         bias.present() ? cpu::Into::kAdd : cpu::Into::kOverwrite);
+      cpu::gemm<T, T, C>(k.context, rows, columns, depth, 1.0, {in.as<T>(), in.row_stride}, {weight.as<T>(), weight.row_stride, true}, c,
+                         out.row_stride, bias.present() ? cpu::Into::kAdd : cpu::Into::kOverwrite);
     };
-    if (out.type.dtype == in.type.dtype) run(out.as<T>());
-    else run(out.as<cpu::Accumulate<T>>());
+    if (out.type.dtype == in.type.dtype)
+      run(out.as<T>());
+    else
+      run(out.as<cpu::Accumulate<T>>());
   });
 }
 

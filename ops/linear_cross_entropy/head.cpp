@@ -11,10 +11,12 @@ namespace glim::ops {
 
 Status check_head(const TensorType& in, const TensorType& weight, const TensorType& labels, const TensorType* denominator,
                   const LinearCrossEntropyAttrs& attrs) {
-  GLIM_EXPECT(is_float(in.dtype) && in.dtype == weight.dtype, "in and weight must have one floating-point type, not {} and {}", to_string(in.dtype),
-              to_string(weight.dtype));
-  GLIM_EXPECT(in.shape.rank == 2 && weight.shape.rank == 2, "in and weight must have rank 2, not {} and {}", to_string(in), to_string(weight));
-  GLIM_EXPECT(in.shape[1] == weight.shape[1], "in has {} columns, the weight {} [V, D] takes {}", in.shape[1], to_string(weight), weight.shape[1]);
+  GLIM_EXPECT(is_float(in.dtype) && in.dtype == weight.dtype, "in and weight must have one floating-point type, not {} and {}",
+              to_string(in.dtype), to_string(weight.dtype));
+  GLIM_EXPECT(in.shape.rank == 2 && weight.shape.rank == 2, "in and weight must have rank 2, not {} and {}", to_string(in),
+              to_string(weight));
+  GLIM_EXPECT(in.shape[1] == weight.shape[1], "in has {} columns, the weight {} [V, D] takes {}", in.shape[1], to_string(weight),
+              weight.shape[1]);
   GLIM_EXPECT(weight.shape[0] > 0, "the vocabulary must not be empty");
   GLIM_EXPECT(attrs.softcap >= 0, "softcap must be positive, or 0 for none, not {}", attrs.softcap);
   GLIM_EXPECT(attrs.chunk_rows > 0, "chunk_rows must be positive, not {}", attrs.chunk_rows);
@@ -32,7 +34,8 @@ Cost head_cost(const CostArgs& a, int64_t chunk_rows, int num_products) {
   Cost cost = moved(a);
   const int64_t rows = a.in[0]->shape[0], vocabulary = a.in[1]->shape[0];
   cost.flops = 2.0 * num_products * static_cast<double>(a.in[0]->shape.numel()) * static_cast<double>(vocabulary);
-  cost.workspace_bytes = static_cast<size_t>(std::min(rows, chunk_rows)) * static_cast<size_t>(vocabulary) * size_of(accumulation_dtype(a.in[0]->dtype));
+  cost.workspace_bytes =
+      static_cast<size_t>(std::min(rows, chunk_rows)) * static_cast<size_t>(vocabulary) * size_of(accumulation_dtype(a.in[0]->dtype));
   return cost;
 }
 
@@ -102,22 +105,26 @@ void run(const HeadPass& p, std::span<std::byte> workspace, KernelContext& conte
       for (int64_t i = from; i < to; ++i) handle_row(begin, begin + i);
     });
     if (p.ct_in.present()) {
-      cpu::gemm<A, T, T>(context, count, width, vocabulary, attrs.multiplier, {chunk, vocabulary}, weight, p.ct_in.row<T>(begin), p.ct_in.row_stride,
-                         cpu::Into::kOverwrite);
+      cpu::gemm<A, T, T>(context, count, width, vocabulary, attrs.multiplier, {chunk, vocabulary}, weight, p.ct_in.row<T>(begin),
+                         p.ct_in.row_stride, cpu::Into::kOverwrite);
     }
     if (p.ct_weight.present()) {
       const auto add = [&]<class C>(C* ct_weight) {
-        cpu::gemm<A, T, C>(context, vocabulary, width, count, attrs.multiplier, {chunk, vocabulary, true}, in, ct_weight, p.ct_weight.row_stride, into);
+        cpu::gemm<A, T, C>(context, vocabulary, width, count, attrs.multiplier, {chunk, vocabulary, true}, in, ct_weight,
+                           p.ct_weight.row_stride, into);
       };
-      if (p.ct_weight.type.dtype == p.weight.type.dtype) add(p.ct_weight.as<T>());
-      else add(p.ct_weight.as<A>());
+      if (p.ct_weight.type.dtype == p.weight.type.dtype)
+        add(p.ct_weight.as<T>());
+      else
+        add(p.ct_weight.as<A>());
       into = cpu::Into::kAdd;
     }
   }
   if (p.ct_weight.present() && into == cpu::Into::kOverwrite) {
     const size_t bytes = static_cast<size_t>(width) * size_of(p.ct_weight.type.dtype);
     for (int64_t j = 0; j < vocabulary; ++j) {
-      std::memset(p.ct_weight.as<std::byte>() + static_cast<size_t>(j * p.ct_weight.row_stride) * size_of(p.ct_weight.type.dtype), 0, bytes);
+      std::memset(p.ct_weight.as<std::byte>() + static_cast<size_t>(j * p.ct_weight.row_stride) * size_of(p.ct_weight.type.dtype), 0,
+                  bytes);
     }
   }
   if (forward) reduce_rows(labels, num_valid, p.denominator, attrs.reduction, p.statistics);

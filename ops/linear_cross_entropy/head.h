@@ -31,8 +31,8 @@ struct HeadPass {
   TensorView row_lse{};                      // saved, when `statistics` is empty
   int64_t num_valid = 0;                     // likewise
   TensorView ct_loss{}, ct_row_loss{};
-  TensorView ct_in{}, ct_weight{};     // outputs
-  TensorView weight_accumulator{};     // what ct_weight starts from
+  TensorView ct_in{}, ct_weight{};  // outputs
+  TensorView weight_accumulator{};  // what ct_weight starts from
 };
 void run_head(const HeadPass& pass, std::span<std::byte> workspace, KernelContext& context);
 

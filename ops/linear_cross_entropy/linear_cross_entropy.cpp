@@ -21,19 +21,26 @@ Result<Types> infer(const InferArgs& a) {
 std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   GLIM_CHECK(!a.cotangents[kRowLse].valid(), "linear_cross_entropy: row_lse is a saved primal; it has no gradient");
   if (!a.cotangents[kLoss].valid() && !a.cotangents[kRowLoss].valid()) return {{}, {}, {}, {}};
-  const HeadGradients ct = linear_cross_entropy_vjp(g, a.in[0], a.in[1], a.in[2], a.in[3], a.out[kNumValid], a.out[kRowLse], a.cotangents[kLoss],
-                                                    a.cotangents[kRowLoss], {a.attrs<LinearCrossEntropyAttrs>(), true, true, false});
+  const HeadGradients ct =
+      linear_cross_entropy_vjp(g, a.in[0], a.in[1], a.in[2], a.in[3], a.out[kNumValid], a.out[kRowLse], a.cotangents[kLoss],
+                               a.cotangents[kRowLoss], {a.attrs<LinearCrossEntropyAttrs>(), true, true, false});
   return {ct.ct_in, ct.ct_weight, {}, {}};
 }
 
 std::vector<ValueId> decompose(Graph& g, std::span<const ValueId> in, std::span<const uint32_t> words) {
   const auto attrs = from_words<LinearCrossEntropyAttrs>(words);
-  const CrossEntropy out = cross_entropy(g, plain_logits(g, in[0], in[1], attrs), in[2], in[3], {attrs.ignore_index, attrs.reduction, attrs.chunk_rows});
+  const CrossEntropy out =
+      cross_entropy(g, plain_logits(g, in[0], in[1], attrs), in[2], in[3], {attrs.ignore_index, attrs.reduction, attrs.chunk_rows});
   return {out.loss, out.token_accuracy, out.num_correct, out.num_valid, out.row_loss, out.row_prediction, out.row_lse};
 }
 
 void cpu(const KernelArgs& k) {
-  run_head({.attrs = k.attrs<LinearCrossEntropyAttrs>(), .in = k.in[0], .weight = k.in[1], .labels = k.in[2], .denominator = k.in[3], .statistics = k.out},
+  run_head({.attrs = k.attrs<LinearCrossEntropyAttrs>(),
+            .in = k.in[0],
+            .weight = k.in[1],
+            .labels = k.in[2],
+            .denominator = k.in[3],
+            .statistics = k.out},
            k.workspace, k.context);
 }
 

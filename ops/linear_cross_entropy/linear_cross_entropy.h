@@ -20,15 +20,17 @@ inline HeadGradients head_gradients(const Graph& g, NodeId n, const LinearCrossE
 }
 
 // The gradients from the saved num_valid and row_lse; the logits of each chunk are computed again.
-inline HeadGradients linear_cross_entropy_vjp(Graph& g, ValueId in, ValueId weight, ValueId labels, ValueId denominator, ValueId num_valid, ValueId row_lse,
-                                              ValueId ct_loss, ValueId ct_row_loss, const LinearCrossEntropyVjpAttrs& attrs) {
+inline HeadGradients linear_cross_entropy_vjp(Graph& g, ValueId in, ValueId weight, ValueId labels, ValueId denominator, ValueId num_valid,
+                                              ValueId row_lse, ValueId ct_loss, ValueId ct_row_loss,
+                                              const LinearCrossEntropyVjpAttrs& attrs) {
   return head_gradients(
       g, emit(g, "linear_cross_entropy_vjp", {in, weight, labels, denominator, num_valid, row_lse, ct_loss, ct_row_loss}, attrs), attrs, 0);
 }
 
 // Loss and gradients from one pass over the logits. `weight_accumulator` has the type of ct_weight, which takes over its buffer.
-inline std::pair<CrossEntropy, HeadGradients> linear_cross_entropy_grad(Graph& g, ValueId in, ValueId weight, ValueId labels, ValueId denominator, ValueId ct_loss,
-                                                                        ValueId weight_accumulator, const LinearCrossEntropyVjpAttrs& attrs) {
+inline std::pair<CrossEntropy, HeadGradients> linear_cross_entropy_grad(Graph& g, ValueId in, ValueId weight, ValueId labels,
+                                                                        ValueId denominator, ValueId ct_loss, ValueId weight_accumulator,
+                                                                        const LinearCrossEntropyVjpAttrs& attrs) {
   const NodeId n = emit(g, "linear_cross_entropy_grad", {in, weight, labels, denominator, ct_loss, weight_accumulator}, attrs);
   return {cross_entropy_outputs(g, n), head_gradients(g, n, attrs, kNumCrossEntropyOutputs)};
 }

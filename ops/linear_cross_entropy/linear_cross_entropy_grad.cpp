@@ -88,7 +88,8 @@ std::optional<FusionMatch> join(const FuseArgs& f) {
   attrs.input_gradient = old.ct_in.valid() && f.consumers[old.ct_in] > 0;
   attrs.weight_gradient = old.ct_weight.valid() && f.consumers[old.ct_weight] > 0;
   if (!attrs.input_gradient && !attrs.weight_gradient) return std::nullopt;
-  FusionMatch match{*g.table().find("linear_cross_entropy_grad"), {in[0], in[1], in[2], in[3], ct_loss, {}}, to_words(attrs), {}, {forward}};
+  FusionMatch match{
+      *g.table().find("linear_cross_entropy_grad"), {in[0], in[1], in[2], in[3], ct_loss, {}}, to_words(attrs), {}, {forward}};
   for (uint16_t k = 0; k < kFirst; ++k) match.replaced.emplace_back(g.output(forward, k), k);
   if (attrs.input_gradient) match.replaced.emplace_back(old.ct_in, static_cast<uint16_t>(ct_in_output(attrs, kFirst)));
   if (attrs.weight_gradient) match.replaced.emplace_back(old.ct_weight, static_cast<uint16_t>(ct_weight_output(attrs, kFirst)));
@@ -96,7 +97,8 @@ std::optional<FusionMatch> join(const FuseArgs& f) {
 }
 
 // A node like `n`, with other operands and attributes, whose ct_weight stands for `now`.
-FusionMatch replaced(const Graph& g, NodeId n, ValueId ct_weight, ValueId now, std::vector<ValueId> operands, const LinearCrossEntropyVjpAttrs& attrs) {
+FusionMatch replaced(const Graph& g, NodeId n, ValueId ct_weight, ValueId now, std::vector<ValueId> operands,
+                     const LinearCrossEntropyVjpAttrs& attrs) {
   FusionMatch match{g.node(n).op, std::move(operands), to_words(attrs), {}, {n}};
   for (uint16_t k = 0; k < g.node(n).num_outputs; ++k) match.replaced.emplace_back(g.output(n, k) == ct_weight ? now : g.output(n, k), k);
   return match;
@@ -145,7 +147,8 @@ std::vector<OpCase> cases() {
   const auto add_case = [&](std::string name, const HeadCase& c, bool accumulated, LinearCrossEntropyVjpAttrs attrs) {
     std::vector<CaseInput> in = head_inputs(c);
     in.push_back({{1}, Fill::kPositive, CaseDType::kAccumulation});
-    in.push_back({in[1].shape, accumulated ? Fill::kNormal : Fill::kAbsent, attrs.wide_weight_gradient ? CaseDType::kAccumulation : CaseDType::kReal});
+    in.push_back({in[1].shape, accumulated ? Fill::kNormal : Fill::kAbsent,
+                  attrs.wide_weight_gradient ? CaseDType::kAccumulation : CaseDType::kReal});
     all.push_back({std::move(name), std::move(in), to_words(attrs)});
   };
   for (const HeadCase& c : head_cases()) add_case(c.name, c, false, {c.attrs, true, true, false});

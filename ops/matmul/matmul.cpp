@@ -12,19 +12,20 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"a"}, {"b"}, {"accumulator", true}};
 constexpr std::string_view kOutputs[] = {"out"};
-constexpr AttrSpec kAttrs[] = {bool_attr("transpose_a", false, "a is stored as [K, M]"), bool_attr("transpose_b", false, "b is stored as [N, K]"),
+constexpr AttrSpec kAttrs[] = {bool_attr("transpose_a", false, "a is stored as [K, M]"),
+                               bool_attr("transpose_b", false, "b is stored as [N, K]"),
                                bool_attr("wide_output", false, "the result has the accumulation type")};
 
 Result<Types> infer(const InferArgs& a) {
   const auto attrs = a.attrs<MatmulAttrs>();
   const TensorType &left = *a.in[0], &right = *a.in[1];
-  GLIM_EXPECT(is_float(left.dtype) && left.dtype == right.dtype, "operands must have one floating-point type, not {} and {}", to_string(left.dtype),
-              to_string(right.dtype));
+  GLIM_EXPECT(is_float(left.dtype) && left.dtype == right.dtype, "operands must have one floating-point type, not {} and {}",
+              to_string(left.dtype), to_string(right.dtype));
   GLIM_EXPECT(left.shape.rank == 2 && right.shape.rank == 2, "operands must have rank 2, not {} and {}", to_string(left), to_string(right));
   const int64_t rows = left.shape[attrs.transpose_a ? 1 : 0], depth = left.shape[attrs.transpose_a ? 0 : 1];
   const int64_t depth_b = right.shape[attrs.transpose_b ? 1 : 0], columns = right.shape[attrs.transpose_b ? 0 : 1];
-  GLIM_EXPECT(depth == depth_b, "the contracted axes differ: {} of {}{} and {} of {}{}", depth, to_string(left), attrs.transpose_a ? " transposed" : "", depth_b,
-              to_string(right), attrs.transpose_b ? " transposed" : "");
+  GLIM_EXPECT(depth == depth_b, "the contracted axes differ: {} of {}{} and {} of {}{}", depth, to_string(left),
+              attrs.transpose_a ? " transposed" : "", depth_b, to_string(right), attrs.transpose_b ? " transposed" : "");
   TensorType out{attrs.wide_output ? accumulation_dtype(left.dtype) : left.dtype, {rows, columns}};
   if (a.in[2] != nullptr) GLIM_EXPECT(*a.in[2] == out, "the accumulator must be {}, not {}", to_string(out), to_string(*a.in[2]));
   return Types{out};
@@ -56,10 +57,13 @@ void cpu(const KernelArgs& k) {
     using T = typename decltype(tag)::Type;
     const auto run = [&]<class C>(C* c) {
       cpu::gemm<T, T, C>(k.context, rows, columns, depth, 1.0, {a.as<T>(), a.row_stride, attrs.transpose_a != 0},
-                         {b.as<T>(), b.row_stride, attrs.transpose_b != 0}, c, out.row_stride, accumulator.present() ? cpu::Into::kAdd : cpu::Into::kOverwrite);
+                         {b.as<T>(), b.row_stride, attrs.transpose_b != 0}, c, out.row_stride,
+                         accumulator.present() ? cpu::Into::kAdd : cpu::Into::kOverwrite);
     };
-    if (out.type.dtype == a.type.dtype) run(out.as<T>());
-    else run(out.as<cpu::Accumulate<T>>());
+    if (out.type.dtype == a.type.dtype)
+      run(out.as<T>());
+    else
+      run(out.as<cpu::Accumulate<T>>());
   });
 }
 
@@ -81,7 +85,11 @@ std::optional<FusionMatch> accumulate(const FuseArgs& f) {
     const std::optional<NodeId> node = f.sole_producer(product, "matmul");
     if (!node || g.inputs(*node)[2].valid()) continue;
     const std::span<const uint32_t> words = g.attr_words(*node);
-    return FusionMatch{g.node(*node).op, {g.inputs(*node)[0], g.inputs(*node)[1], accumulator}, {words.begin(), words.end()}, {{g.output(f.root), 0}}, {*node}};
+    return FusionMatch{g.node(*node).op,
+                       {g.inputs(*node)[0], g.inputs(*node)[1], accumulator},
+                       {words.begin(), words.end()},
+                       {{g.output(f.root), 0}},
+                       {*node}};
   }
   return std::nullopt;
 }
@@ -104,11 +112,13 @@ std::vector<OpCase> cases() {
   for (const int64_t ta : {0, 1}) {
     for (const int64_t tb : {0, 1}) {
       const CaseInput a{ta ? Shape{5, 7} : Shape{7, 5}}, b{tb ? Shape{9, 5} : Shape{5, 9}};
-      all.push_back({fmt::format("{}{}", ta ? "A^T" : "A", tb ? " B^T" : " B"), {a, b, {{1}, Fill::kAbsent}}, to_words(MatmulAttrs{ta, tb, 0})});
+      all.push_back(
+          {fmt::format("{}{}", ta ? "A^T" : "A", tb ? " B^T" : " B"), {a, b, {{1}, Fill::kAbsent}}, to_words(MatmulAttrs{ta, tb, 0})});
     }
   }
   all.push_back({"accumulated", {{{7, 5}}, {{5, 9}}, {{7, 9}}}, to_words(MatmulAttrs{})});
-  all.push_back({"wide, accumulated", {{{5, 7}}, {{5, 9}}, {{7, 9}, Fill::kNormal, CaseDType::kAccumulation}}, to_words(MatmulAttrs{1, 0, 1})});
+  all.push_back(
+      {"wide, accumulated", {{{5, 7}}, {{5, 9}}, {{7, 9}, Fill::kNormal, CaseDType::kAccumulation}}, to_words(MatmulAttrs{1, 0, 1})});
   all.push_back({"several tiles", {{{131, 520}}, {{520, 258}}, {{1}, Fill::kAbsent}}, to_words(MatmulAttrs{})});
   return all;
 }

@@ -62,9 +62,7 @@ void vjp_cpu(const KernelArgs& k) {
 
 AliasFact vjp_alias(const InferArgs&, uint16_t) { return {AliasKind::kInPlace, 1}; }
 
-std::vector<OpCase> vjp_cases() {
-  return {{"cap 2", {{{4, 6}}, {{4, 6}}}, to_words(SoftcapAttrs{2.0})}};
-}
+std::vector<OpCase> vjp_cases() { return {{"cap 2", {{{4, 6}}, {{4, 6}}}, to_words(SoftcapAttrs{2.0})}}; }
 
 }  // namespace
 

@@ -9,15 +9,12 @@ namespace {
 
 constexpr OperandSpec kOperands[] = {{"in"}};
 constexpr std::string_view kOutputs[] = {"part"};
-constexpr AttrSpec kAttrs[] = {required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")),
-                               required(integer_attr("size0", 0, "extent of the first part")),
-                               integer_attr("size1", 0, "extent of the second part"),
-                               integer_attr("size2", 0, "extent of the third part"),
-                               integer_attr("size3", 0, "extent of the fourth part"),
-                               integer_attr("size4", 0, "extent of the fifth part"),
-                               integer_attr("size5", 0, "extent of the sixth part"),
-                               integer_attr("size6", 0, "extent of the seventh part"),
-                               integer_attr("size7", 0, "extent of the eighth part")};
+constexpr AttrSpec kAttrs[] = {
+    required(integer_attr("axis", 0, "0 (rows) or 1 (columns)")), required(integer_attr("size0", 0, "extent of the first part")),
+    integer_attr("size1", 0, "extent of the second part"),        integer_attr("size2", 0, "extent of the third part"),
+    integer_attr("size3", 0, "extent of the fourth part"),        integer_attr("size4", 0, "extent of the fifth part"),
+    integer_attr("size5", 0, "extent of the sixth part"),         integer_attr("size6", 0, "extent of the seventh part"),
+    integer_attr("size7", 0, "extent of the eighth part")};
 
 Result<Types> infer(const InferArgs& a) {
   const auto [axis, sizes] = a.attrs<SplitAttrs>();
@@ -32,7 +29,8 @@ Result<Types> infer(const InferArgs& a) {
     TensorType part = in;
     part.shape.dims[static_cast<size_t>(axis)] = size;
     parts.push_back(part);
-    GLIM_EXPECT(size <= in.shape[static_cast<int>(axis)] - total, "the parts add up to more than the {} of axis {}", in.shape[static_cast<int>(axis)], axis);
+    GLIM_EXPECT(size <= in.shape[static_cast<int>(axis)] - total, "the parts add up to more than the {} of axis {}",
+                in.shape[static_cast<int>(axis)], axis);
     total += size;
   }
   GLIM_EXPECT(!parts.empty() && total == in.shape[static_cast<int>(axis)], "the parts add up to {}, not to the {} of axis {}", total,
@@ -71,7 +69,8 @@ void cpu(const KernelArgs& k) {
     const int64_t width = out.type.shape[1];
     cpu::for_row_ranges(k.context, out.type.shape[0], width, [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
-        const std::byte* from = k.in[0].as<std::byte>() + static_cast<size_t>((row + first_row) * k.in[0].row_stride + first_column) * element;
+        const std::byte* from =
+            k.in[0].as<std::byte>() + static_cast<size_t>((row + first_row) * k.in[0].row_stride + first_column) * element;
         std::memcpy(out.as<std::byte>() + static_cast<size_t>(row * out.row_stride) * element, from, static_cast<size_t>(width) * element);
       }
     });
@@ -81,7 +80,9 @@ void cpu(const KernelArgs& k) {
 AliasFact alias(const InferArgs&, uint16_t) { return {AliasKind::kView, 0}; }
 
 std::vector<OpCase> cases() {
-  return {{"columns", {{{4, 9}}}, to_words(SplitAttrs{1, {4, 2, 3}})}, {"rows", {{{5, 3}}}, to_words(SplitAttrs{0, {1, 4}})}, {"vector", {{{6}}}, to_words(SplitAttrs{0, {2, 4}})}};
+  return {{"columns", {{{4, 9}}}, to_words(SplitAttrs{1, {4, 2, 3}})},
+          {"rows", {{{5, 3}}}, to_words(SplitAttrs{0, {1, 4}})},
+          {"vector", {{{6}}}, to_words(SplitAttrs{0, {2, 4}})}};
 }
 
 }  // namespace

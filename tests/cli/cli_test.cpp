@@ -15,7 +15,8 @@
 namespace glim {
 namespace {
 
-const std::vector<std::string> kSmall{"--set", "vocab=31", "hidden=16", "feed_forward=24", "num_layers=2", "num_heads=2", "num_kv_heads=1", "head_dim=8"};
+const std::vector<std::string> kSmall{"--set",        "vocab=31",    "hidden=16",      "feed_forward=24",
+                                      "num_layers=2", "num_heads=2", "num_kv_heads=1", "head_dim=8"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -32,7 +33,8 @@ void expect_error(const std::vector<std::string>& arguments, int exit_code, cons
 // A file of i64 tensors [1, n].
 void write_inputs(const std::string& path, const std::map<std::string, std::vector<int64_t>>& tensors) {
   std::vector<FileTensor> file;
-  for (const auto& [name, values] : tensors) file.push_back({{name, FileDType::kI64, {1, static_cast<int64_t>(values.size())}}, std::as_bytes(std::span(values))});
+  for (const auto& [name, values] : tensors)
+    file.push_back({{name, FileDType::kI64, {1, static_cast<int64_t>(values.size())}}, std::as_bytes(std::span(values))});
   ASSERT_TRUE(write_safetensors(path, file, std::nullopt));
 }
 
@@ -81,8 +83,11 @@ TEST(Arguments, MistakesNameTheClosestChoice) {
 
 TEST(Arguments, AModelFileHasItsLineAndColumn) {
   const ScratchFolder scratch;
-  write_file(scratch / "bad.toml", "flow = [\"a\"]\n[runtime_dims]\nT = \"tokens\"\nG = \"segments\"\nR = \"rows\"\n[blocks.a]\nops = [{ out = \"x\", op = \"lineer\" }]\n[outputs]\nloss = \"a.x\"\n");
-  expect_error({"graph", scratch / "bad.toml", "--program", "forward", "--outputs", "loss"}, 2, {"bad.toml:7:", "'lineer'", "did you mean 'linear'"});
+  write_file(scratch / "bad.toml",
+             "flow = [\"a\"]\n[runtime_dims]\nT = \"tokens\"\nG = \"segments\"\nR = \"rows\"\n[blocks.a]\nops = [{ out = \"x\", op = "
+             "\"lineer\" }]\n[outputs]\nloss = \"a.x\"\n");
+  expect_error({"graph", scratch / "bad.toml", "--program", "forward", "--outputs", "loss"}, 2,
+               {"bad.toml:7:", "'lineer'", "did you mean 'linear'"});
   write_file(scratch / "train.toml", "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"a.txt\"]\n[train]\nstep = 5\n");
   expect_error({"train", scratch / "train.toml"}, 2, {"train.toml:5:1", "'step'", "did you mean 'steps'"});
 }
@@ -102,7 +107,8 @@ TEST(Files, WhatIsNoSafetensorsFileIsNamed) {
 
 TEST(Files, MissingAndUnknownWeightsAreNamed) {
   const ScratchFolder scratch;
-  const std::string model = golden_folder("text_tiny"), inputs = model + "/case.safetensors", lost = "model.language_model.layers.2.self_attn.k_proj.weight";
+  const std::string model = golden_folder("text_tiny"), inputs = model + "/case.safetensors",
+                    lost = "model.language_model.layers.2.self_attn.k_proj.weight";
   const Result<SafetensorsFile> file = SafetensorsFile::open(model + "/model.safetensors");
   ASSERT_TRUE(file);
   std::vector<FileTensor> tensors;
@@ -111,14 +117,16 @@ TEST(Files, MissingAndUnknownWeightsAreNamed) {
   }
   ASSERT_EQ(tensors.size() + 1, file->tensors().size());
   ASSERT_TRUE(write_safetensors(scratch / "lost.safetensors", tensors, std::nullopt));
-  expect_error({"run", model, "--weights", scratch / "lost.safetensors", "--inputs", inputs, "--outputs", scratch / "out"}, 3, {lost, "lost.safetensors"});
+  expect_error({"run", model, "--weights", scratch / "lost.safetensors", "--inputs", inputs, "--outputs", scratch / "out"}, 3,
+               {lost, "lost.safetensors"});
   expect_error({"import", model, "--weights", scratch / "lost.safetensors", "--output", scratch / "copy"}, 3, {lost});
 
   FileTensor renamed = *file->find(lost);
   renamed.spec.name = "model.language_model.layers.2.self_attn.key_proj.weight";
   tensors.push_back(renamed);
   ASSERT_TRUE(write_safetensors(scratch / "renamed.safetensors", tensors, std::nullopt));
-  expect_error({"run", model, "--weights", scratch / "renamed.safetensors", "--inputs", inputs, "--outputs", scratch / "out"}, 3, {lost, renamed.spec.name});
+  expect_error({"run", model, "--weights", scratch / "renamed.safetensors", "--inputs", inputs, "--outputs", scratch / "out"}, 3,
+               {lost, renamed.spec.name});
 
   tensors.back() = *file->find(lost);
   tensors.back().spec.shape = {tensors.back().spec.shape[1], tensors.back().spec.shape[0]};
@@ -135,7 +143,8 @@ TEST(Files, DataOutsideItsRangeHasItsPosition) {
     EXPECT_TRUE(result.exit_code == 2 || result.exit_code == 3) << result.exit_code << result.err;
     for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " is not in: " << result.err;
   };
-  expect({{"input_ids", {1, 2, 3, 4}}, {"labels", {-100, 5, 320, 7}}}, {"320", "position 1", "[0, 319]"});  // label 2 is the target of token 1
+  expect({{"input_ids", {1, 2, 3, 4}}, {"labels", {-100, 5, 320, 7}}},
+         {"320", "position 1", "[0, 319]"});  // label 2 is the target of token 1
   expect({{"input_ids", {1, 2, 3, 4}}, {"labels", {-100, 5, 6, -99}}}, {"-99", "position 2"});
   expect({{"input_ids", {1, 2, 320, 4}}}, {"320", "position 2"});
   expect({{"input_ids", {1, 2, -1, 4}}}, {"-1", "position 2"});
@@ -166,7 +175,8 @@ TEST(Graph, TextParsesBackToTheSame) {
 // The lowered training graph never holds logits: the head is one node.
 TEST(Graph, TheHeadIsOneNode) {
   const std::vector<std::string> base = joined(joined({"graph", "muse_glimmer_tiny"}, kSmall), {"--tokens", "12"});
-  const std::string lowered = run_glim(base).out, plain = run_glim(joined(base, {"--stop-after", "autodiff", "--disable", "fuse_forward"})).out;
+  const std::string lowered = run_glim(base).out,
+                    plain = run_glim(joined(base, {"--stop-after", "autodiff", "--disable", "fuse_forward"})).out;
   EXPECT_NE(lowered.find("linear_cross_entropy_grad("), std::string::npos);
   EXPECT_EQ(lowered.find("[12,31]"), std::string::npos);
   EXPECT_NE(plain.find("[12,31]"), std::string::npos);

@@ -60,7 +60,8 @@ std::vector<std::string> names_of(const Tensors& tensors) {
   return names;
 }
 
-Tensors run_case(const std::string& name, const std::string& inputs, std::vector<std::string> options, const std::map<std::string, std::string>& environment = {}) {
+Tensors run_case(const std::string& name, const std::string& inputs, std::vector<std::string> options,
+                 const std::map<std::string, std::string>& environment = {}) {
   const ScratchFolder scratch;
   std::vector<std::string> arguments{"run", golden_folder(name), "--inputs", inputs, "--outputs", scratch / "out.safetensors"};
   arguments.insert(arguments.end(), options.begin(), options.end());
@@ -68,14 +69,18 @@ Tensors run_case(const std::string& name, const std::string& inputs, std::vector
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result.exit_code == 0 ? read_tensors(scratch / "out.safetensors") : Tensors{};
 }
-Tensors run_case(const std::string& name, const std::vector<std::string>& options) { return run_case(name, golden_folder(name) + "/case.safetensors", options); }
+Tensors run_case(const std::string& name, const std::vector<std::string>& options) {
+  return run_case(name, golden_folder(name) + "/case.safetensors", options);
+}
 
 class GoldenText : public ::testing::TestWithParam<std::string> {
  protected:
   const std::string& name() const { return GetParam(); }
   nlohmann::json facts_ = read_case(GetParam());
   Tensors reference_ = read_tensors(golden_folder(GetParam()) + "/case.safetensors");
-  std::vector<double> mask() const { return reference_.contains("in.attention_mask") ? reference_.at("in.attention_mask").at : std::vector<double>{}; }
+  std::vector<double> mask() const {
+    return reference_.contains("in.attention_mask") ? reference_.at("in.attention_mask").at : std::vector<double>{};
+  }
 
   void expect_counts(const Tensors& got) const {
     EXPECT_EQ(got.at("num_correct").at.at(0), facts_["correct"].get<double>());
@@ -117,6 +122,7 @@ TEST_P(GoldenText, F32) { expect_close("f32", 1e-5, 5e-5, 5e-6, 1e-5); }
 // bf16 storage with f32 arithmetic: not much further away than transformers' own bf16 runs.
 TEST_P(GoldenText, BF16) {
   if (facts_["valid"] == 0) GTEST_SKIP() << "the reference has no gradients to be near to";
+  if (!facts_.contains("hf_bf16_eager_grad_rel_l2")) GTEST_SKIP() << "the reference's own bf16 error is not recorded";
   const auto bound = [&](const std::string& what) {
     return 1.5 * std::max(facts_["hf_bf16_eager_" + what].get<double>(), facts_["hf_bf16_sdpa_" + what].get<double>());
   };
@@ -134,7 +140,8 @@ TEST_P(GoldenText, BF16) {
 
 // The fused head, which never holds all logits, gives what the plain one gives.
 TEST_P(GoldenText, WithoutLogits) {
-  const Tensors plain = run_case(name(), {"--grad", "--dtype", "f64"}), fused = run_case(name(), {"--grad", "--no-logits", "--dtype", "f64"});
+  const Tensors plain = run_case(name(), {"--grad", "--dtype", "f64"}),
+                fused = run_case(name(), {"--grad", "--no-logits", "--dtype", "f64"});
   ASSERT_TRUE(plain.contains("logits"));
   ASSERT_FALSE(fused.contains("logits"));
   expect_counts(fused);
@@ -143,8 +150,10 @@ TEST_P(GoldenText, WithoutLogits) {
   ASSERT_EQ(names_of(got), names_of(expected));
   Distance all;
   for (const auto& [key, values] : expected) all.add(got.at(key), values);
-  if (facts_["valid"] == 0) EXPECT_EQ(all.difference, 0);
-  else EXPECT_LT(all.relative(), 1e-12);
+  if (facts_["valid"] == 0)
+    EXPECT_EQ(all.difference, 0);
+  else
+    EXPECT_LT(all.relative(), 1e-12);
 }
 
 // Inputs by their plain names, without "in.", are the same inputs.
@@ -168,7 +177,9 @@ TEST_P(GoldenText, InputsWithoutPrefix) {
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenText, ::testing::ValuesIn(golden_text_cases()), [](const auto& test) { return test.param; });
 
 TEST(Golden, AllTextCasesAreThere) {
-  EXPECT_EQ(golden_text_cases(), (std::vector<std::string>{"text_all_ignored", "text_left_padded", "text_long_packed", "text_mqa_8layer", "text_packed", "text_tied", "text_tiny"}));
+  EXPECT_EQ(golden_text_cases(),
+            (std::vector<std::string>{"llama_tied_packed", "llama_untied", "text_all_ignored", "text_left_padded", "text_long_packed",
+                                      "text_mqa_8layer", "text_packed", "text_tied", "text_tiny"}));
   EXPECT_EQ(with_prefix(read_tensors(golden_folder("text_tiny") + "/case.safetensors"), "out.hidden.").size(), 4U);
 }
 
@@ -177,8 +188,8 @@ TEST(Golden, GreedyGenerationIsTokenIdentical) {
   const std::vector<double> expected = read_tensors(inputs).at("out.generated").at;
   for (const char* dtype : {"f64", "f32"}) {
     const ScratchFolder scratch;
-    const ProgramResult result = run_glim({"generate", golden_folder("text_tiny"), "--inputs", inputs, "--outputs", scratch / "new.safetensors", "-n",
-                                           std::to_string(expected.size()), "--dtype", dtype, "--json"});
+    const ProgramResult result = run_glim({"generate", golden_folder("text_tiny"), "--inputs", inputs, "--outputs",
+                                           scratch / "new.safetensors", "-n", std::to_string(expected.size()), "--dtype", dtype, "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(read_tensors(scratch / "new.safetensors").at("generated").at, expected) << dtype;
     EXPECT_EQ(nlohmann::json::parse(result.out)["tokens"].get<std::vector<double>>(), expected) << dtype;
@@ -192,7 +203,8 @@ TEST_P(Mistake, IsFarFromTheReference) {
   const ScratchFolder models;
   std::string text = read_file(models_source_folder() + "/muse_glimmer.toml");
   ASSERT_NE(text.find(right), std::string::npos) << "the model file changed: " << right;
-  for (size_t at = text.find(right); at != std::string::npos; at = text.find(right, at + std::string_view(wrong).size())) text.replace(at, std::string_view(right).size(), wrong);
+  for (size_t at = text.find(right); at != std::string::npos; at = text.find(right, at + std::string_view(wrong).size()))
+    text.replace(at, std::string_view(right).size(), wrong);
   write_file(models / "muse_glimmer.toml", text);
   const std::string inputs = golden_folder("text_tiny") + "/case.safetensors";
   const Tensors got = run_case("text_tiny", inputs, {"--dtype", "f64"}, {{"GLIM_MODELS", models.path()}});
@@ -202,20 +214,24 @@ TEST_P(Mistake, IsFarFromTheReference) {
 using Change = std::array<const char*, 3>;
 const Change kMistakes[] = {
     {"LayerNormsScaled", ", weight_offset = 1 }", " }"},
-    {"FinalNormCentered", "in = \"x\", weight = \"norm\", eps = \"rms_norm_eps\"", "in = \"x\", weight = \"norm\", eps = \"rms_norm_eps\", weight_offset = 1"},
-    {"OneOfFourNormsFolded", "weight = \"post_feedforward_layernorm\", eps = \"post_norm_eps\", weight_offset = 1", "weight = \"post_feedforward_layernorm\", eps = \"post_norm_eps\""},
+    {"FinalNormCentered", "in = \"x\", weight = \"norm\", eps = \"rms_norm_eps\"",
+     "in = \"x\", weight = \"norm\", eps = \"rms_norm_eps\", weight_offset = 1"},
+    {"OneOfFourNormsFolded", "weight = \"post_feedforward_layernorm\", eps = \"post_norm_eps\", weight_offset = 1",
+     "weight = \"post_feedforward_layernorm\", eps = \"post_norm_eps\""},
     {"PostNormEps", "post_norm_eps = \"text_config.post_norm_eps\"", "post_norm_eps = \"text_config.rms_norm_eps\""},
     {"NoMultiplier", "factor = \"output_multiplier\"", "factor = 1"},
     {"NoSoftcap", "cap = \"final_logit_softcapping\"", "cap = 1000000.0"},
     {"ScaleFoldedIntoTheWeight", "factor = \"qk_scale_factor\"", "factor = 1"},
-    {"GateForgotten", "{ out = \"gated\", op = \"sigmoid_gate\", in = \"attended\", gate = \"gate\" }", "{ out = \"gated\", op = \"scale\", in = \"attended\", factor = 1 }"},
+    {"GateForgotten", "{ out = \"gated\", op = \"sigmoid_gate\", in = \"attended\", gate = \"gate\" }",
+     "{ out = \"gated\", op = \"scale\", in = \"attended\", factor = 1 }"},
     {"GateFromTheRawInput", "{ out = \"gate\", op = \"linear\", in = \"a\"", "{ out = \"gate\", op = \"linear\", in = \"x\""},
     {"GatesSwapped", "weight = \"gate_proj\"", "weight = \"up_proj\""},
     {"WindowOneTooSmall", "sliding_attention = \"sliding_window\"", "sliding_attention = \"sliding_window - 1\""},
     {"WindowOneTooLarge", "sliding_attention = \"sliding_window\"", "sliding_attention = \"sliding_window + 1\""},
     {"EverySlidingLayerFull", "window = \"window\"", "window = 0"},
     {"RopeEverywhere", ", when = \"rope\"", ""},
-    {"EmbeddingNormForgotten", "{ out = \"x\", op = \"rms_norm\", in = \"rows_of_table\", eps = \"rms_norm_eps\" }", "{ out = \"x\", op = \"scale\", in = \"rows_of_table\", factor = 1 }"},
+    {"EmbeddingNormForgotten", "{ out = \"x\", op = \"rms_norm\", in = \"rows_of_table\", eps = \"rms_norm_eps\" }",
+     "{ out = \"x\", op = \"scale\", in = \"rows_of_table\", factor = 1 }"},
 };
 INSTANTIATE_TEST_SUITE_P(Golden, Mistake, ::testing::ValuesIn(kMistakes), [](const auto& test) { return std::string(test.param[0]); });
 

@@ -52,7 +52,7 @@ std::vector<std::string> golden_text_cases() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(GLIM_SOURCE_DIR "/tests/golden")) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("text_")) names.push_back(name);
+    if (name.starts_with("text_") || name.starts_with("llama_")) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -68,7 +68,8 @@ std::map<std::string, Values> read_tensors(const std::string& path) {
   for (const FileTensor& tensor : file->tensors()) {
     Values values{tensor.spec.shape, {}};
     values.at.resize(tensor.data.size() * 8 / static_cast<size_t>(bits_of(tensor.spec.dtype)));
-    const Status status = convert_elements(tensor.spec.dtype, tensor.data, FileDType::kF64, std::as_writable_bytes(std::span(values.at)), tensor.spec.name);
+    const Status status =
+        convert_elements(tensor.spec.dtype, tensor.data, FileDType::kF64, std::as_writable_bytes(std::span(values.at)), tensor.spec.name);
     EXPECT_TRUE(status) << status.error().to_string();
     tensors[tensor.spec.name] = std::move(values);
   }

@@ -17,12 +17,18 @@ struct Trained {
   std::vector<nlohmann::json> lines;
   ProgramResult result;
 
-  explicit Trained(const std::string& settings, const std::string& model = "muse_glimmer_tiny", const std::map<std::string, std::string>& environment = {}) {
+  explicit Trained(const std::string& settings, const std::string& model = "muse_glimmer_tiny",
+                   const std::map<std::string, std::string>& environment = {}) {
     std::string text;
     for (int k = 0; k < 40; ++k) text += kText + std::to_string(k) + "\n";
     write_file(folder / "text.txt", text);
-    write_file(folder / "train.toml", "model = \"" + model + "\"\nset = [\"hidden=32\", \"feed_forward=48\", \"num_heads=4\", \"num_kv_heads=2\", \"head_dim=8\", \"num_layers=2\"]\n" +
-                                          "[data]\ntext = [\"text.txt\"]\n[train]\ntokens = 64\nmicro_steps = 2\nwarmup_steps = 2\nlog_every = 1\noutput = \"trained\"\n" + settings);
+    write_file(
+        folder / "train.toml",
+        "model = \"" + model +
+            "\"\nset = [\"hidden=32\", \"feed_forward=48\", \"num_heads=4\", \"num_kv_heads=2\", \"head_dim=8\", \"num_layers=2\"]\n" +
+            "[data]\ntext = [\"text.txt\"]\n[train]\ntokens = 64\nmicro_steps = 2\nwarmup_steps = 2\nlog_every = 1\noutput = "
+            "\"trained\"\n" +
+            settings);
     result = run_glim({"train", folder / "train.toml", "--json"}, environment);
     std::istringstream stream(result.out);
     for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
@@ -37,7 +43,8 @@ TEST(Train, LossFallsAndTheFolderLoads) {
   for (size_t k = 0; k < 30; ++k) {
     const nlohmann::json& line = trained.lines[k];
     EXPECT_EQ(line["step"], k + 1);
-    for (const char* key : {"loss", "token_accuracy", "learning_rate", "gradient_norm", "tokens_per_second", "gflop_per_second", "seconds"}) EXPECT_TRUE(line[key].is_number()) << key;
+    for (const char* key : {"loss", "token_accuracy", "learning_rate", "gradient_norm", "tokens_per_second", "gflop_per_second", "seconds"})
+      EXPECT_TRUE(line[key].is_number()) << key;
     EXPECT_FALSE(line["skipped"].get<bool>());
   }
   const double first = trained.lines[0]["loss"].get<double>(), last = trained.lines[29]["loss"].get<double>();
@@ -54,7 +61,8 @@ TEST(Train, LossFallsAndTheFolderLoads) {
   EXPECT_NEAR(report["loss"].get<double>(), last, 0.3);
   EXPECT_EQ(report["token_accuracy"].get<double>(), report["num_correct"].get<double>() / report["num_valid"].get<double>());
 
-  const std::vector<std::string> sample{"generate", folder, "--prompt", "A quick", "-n", "24", "--temperature", "0.8", "--top-p", "0.9", "--seed"};
+  const std::vector<std::string> sample{"generate",      folder, "--prompt", "A quick", "-n",    "24",
+                                        "--temperature", "0.8",  "--top-p",  "0.9",     "--seed"};
   const auto with_seed = [&](const char* seed, const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = sample;
     arguments.emplace_back(seed);
@@ -72,7 +80,9 @@ TEST(Train, LossFallsAndTheFolderLoads) {
   // Training goes on from the folder.
   const Trained more("steps = 1\nlearning_rate = 0\nfinal_learning_rate = 0\n[more]\n");
   EXPECT_EQ(more.result.exit_code, 2);  // an unknown table
-  write_file(trained.folder / "more.toml", "model = \"trained\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\nmicro_steps = 2\nlearning_rate = 0\nfinal_learning_rate = 0\nlog_every = 1\n");
+  write_file(trained.folder / "more.toml",
+             "model = \"trained\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\nmicro_steps = 2\nlearning_rate = "
+             "0\nfinal_learning_rate = 0\nlog_every = 1\n");
   const ProgramResult again = run_glim({"train", trained.folder / "more.toml", "--json"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_LT(nlohmann::json::parse(again.out.substr(0, again.out.find('\n')))["loss"].get<double>(), 0.8 * first);
@@ -80,14 +90,16 @@ TEST(Train, LossFallsAndTheFolderLoads) {
 
 TEST(Train, TwoRunsHaveTheSameBitsWhateverTheThreads) {
   const std::string settings = "steps = 3\nlearning_rate = 1e-2\n";
-  const Trained one(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}), again(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}),
-      three(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "3"}}), other("seed = 2\n" + settings);
+  const Trained one(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}),
+      again(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "1"}}), three(settings, "muse_glimmer_tiny", {{"GLIM_NUM_THREADS", "3"}}),
+      other("seed = 2\n" + settings);
   for (const Trained* run : {&one, &again, &three, &other}) ASSERT_EQ(run->result.exit_code, 0) << run->result.err;
   EXPECT_EQ(again.weights(), one.weights());
   EXPECT_EQ(three.weights(), one.weights());
   EXPECT_NE(other.weights(), one.weights());
   for (size_t k = 0; k < one.lines.size(); ++k) {
-    for (const char* key : {"loss", "gradient_norm", "validation_loss"}) EXPECT_EQ(one.lines[k].value(key, -1.0), three.lines[k].value(key, -1.0)) << key;
+    for (const char* key : {"loss", "gradient_norm", "validation_loss"})
+      EXPECT_EQ(one.lines[k].value(key, -1.0), three.lines[k].value(key, -1.0)) << key;
   }
 }
 
@@ -95,7 +107,8 @@ TEST(Train, TheSecondFamilyTrains) {
   const Trained trained("steps = 20\nlearning_rate = 1e-2\ndtype = \"bf16\"\nrematerialise = \"full\"\n", "llama_tiny");
   ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
   EXPECT_LT(trained.lines[19]["loss"].get<double>(), 0.8 * trained.lines[0]["loss"].get<double>());
-  const ProgramResult eval = run_glim({"eval", trained.folder / "trained", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
+  const ProgramResult eval =
+      run_glim({"eval", trained.folder / "trained", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
 }
 

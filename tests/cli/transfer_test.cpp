@@ -109,7 +109,8 @@ TEST(Transfer, AHeadThatIsThereIsUsed) {
   expect_ok({"run", scratch / "tied", "--inputs", inputs, "--outputs", scratch / "tied.out", "--dtype", "f64", "--grad"});
   run_with_head(1, "same");
   run_with_head(-1, "negated");
-  const auto tied = read_tensors(scratch / "tied.out"), same = read_tensors(scratch / "same.out"), negated = read_tensors(scratch / "negated.out");
+  const auto tied = read_tensors(scratch / "tied.out"), same = read_tensors(scratch / "same.out"),
+             negated = read_tensors(scratch / "negated.out");
   EXPECT_EQ(same.at("logits").at, tied.at("logits").at);
   for (size_t i = 0; i < 320; ++i) EXPECT_EQ(negated.at("logits").at[i], -tied.at("logits").at[i]) << i;
   EXPECT_FALSE(tied.contains("grad.lm_head.weight"));

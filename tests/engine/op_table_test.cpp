@@ -36,11 +36,18 @@ TEST(OpTable, RefusesATakenName) {
 }
 
 TEST(OpTable, RefusesWhatIsNotSaid) {
-  const std::vector<void (*)(OpDef&)> omissions = {
-      [](OpDef& d) { d.summary = {}; },        [](OpDef& d) { d.outputs = {}; },      [](OpDef& d) { d.diff = Diff::kUnset; },
-      [](OpDef& d) { d.infer = nullptr; },     [](OpDef& d) { d.diff = Diff::kHasVjp; }, [](OpDef& d) { d.cpu = nullptr; },
-      [](OpDef& d) { d.cost = nullptr; },      [](OpDef& d) { d.memory.alias = nullptr; }, [](OpDef& d) { d.precision = Precision::kUnset; },
-      [](OpDef& d) { d.shard = Shard::kUnset; }, [](OpDef& d) { d.cases = nullptr; }, [](OpDef& d) { d.name = ""; }};
+  const std::vector<void (*)(OpDef&)> omissions = {[](OpDef& d) { d.summary = {}; },
+                                                   [](OpDef& d) { d.outputs = {}; },
+                                                   [](OpDef& d) { d.diff = Diff::kUnset; },
+                                                   [](OpDef& d) { d.infer = nullptr; },
+                                                   [](OpDef& d) { d.diff = Diff::kHasVjp; },
+                                                   [](OpDef& d) { d.cpu = nullptr; },
+                                                   [](OpDef& d) { d.cost = nullptr; },
+                                                   [](OpDef& d) { d.memory.alias = nullptr; },
+                                                   [](OpDef& d) { d.precision = Precision::kUnset; },
+                                                   [](OpDef& d) { d.shard = Shard::kUnset; },
+                                                   [](OpDef& d) { d.cases = nullptr; },
+                                                   [](OpDef& d) { d.name = ""; }};
   for (size_t k = 0; k < omissions.size(); ++k) {
     OpTable table;
     OpDef def = add();

@@ -56,12 +56,26 @@ Cost cost(const CostArgs&) { return {1, 1, 1, 512}; }
 void no_kernel(const KernelArgs&) {}
 std::vector<OpCase> no_cases() { return {}; }
 template <AliasKind kKind, uint16_t kOperand>
-AliasFact fact(const InferArgs&, uint16_t) { return {kKind, kOperand}; }
+AliasFact fact(const InferArgs&, uint16_t) {
+  return {kKind, kOperand};
+}
 
-constexpr OpDef toy(std::string_view name, std::span<const OperandSpec> operands, InferFn infer, MemoryFacts memory, Role role = Role::kNone,
-                    std::span<const AttrSpec> attrs = {}) {
-  return {.name = name, .summary = "toy", .operands = operands, .outputs = kOut, .attrs = attrs, .diff = Diff::kNoVjp, .infer = infer, .cpu = no_kernel,
-          .cost = cost, .memory = memory, .precision = Precision::kFollows, .role = role, .shard = Shard::kNone, .cases = no_cases};
+constexpr OpDef toy(std::string_view name, std::span<const OperandSpec> operands, InferFn infer, MemoryFacts memory,
+                    Role role = Role::kNone, std::span<const AttrSpec> attrs = {}) {
+  return {.name = name,
+          .summary = "toy",
+          .operands = operands,
+          .outputs = kOut,
+          .attrs = attrs,
+          .diff = Diff::kNoVjp,
+          .infer = infer,
+          .cpu = no_kernel,
+          .cost = cost,
+          .memory = memory,
+          .precision = Precision::kFollows,
+          .role = role,
+          .shard = Shard::kNone,
+          .cases = no_cases};
 }
 constexpr OpDef kNegate = toy("negate", kOne, same, {fact<AliasKind::kInPlace, 0>});
 constexpr OpDef kSum = toy("sum", kTwo, same, {fact<AliasKind::kInPlace, 0>}, Role::kAdd);
@@ -100,8 +114,10 @@ void run_node(const Graph& g, NodeId n, const std::vector<TensorView>& in, const
         for (int64_t j = 0; j < part.type.shape[1]; ++j) {
           double& a = part.row<double>(i)[j];
           double& b = whole.row<double>(i + region.row)[j + region.column];
-          if (is_join) b = a;
-          else a = b;
+          if (is_join)
+            b = a;
+          else
+            a = b;
         }
       }
     }
@@ -187,7 +203,9 @@ Planned make_plan(const Graph& g) {
 }
 
 void copy(std::array<std::vector<std::byte>, kNumArenas>& arenas, const PlannedCopy& copy) {
-  const auto view = [&](const Slot& slot) { return TensorView{arenas[static_cast<size_t>(slot.arena)].data() + slot.offset, copy.type, slot.row_stride}; };
+  const auto view = [&](const Slot& slot) {
+    return TensorView{arenas[static_cast<size_t>(slot.arena)].data() + slot.offset, copy.type, slot.row_stride};
+  };
   const TensorView from = view(copy.from), to = view(copy.to);
   for (int64_t i = 0; i < copy.type.shape.numel(); ++i) at(to, i) = at(from, i);
 }
@@ -299,7 +317,8 @@ TEST(Schedule, RandomProgramsKeepItsLaws) {
 
 TEST(Schedule, PutsTheWriterOfAStateAfterItsReaders) {
   Graph g(toy_ops());
-  const ValueId w = g.add_leaf(LeafKind::kParameter, "w", {DType::kF64, {4, 4}}), x = g.add_leaf(LeafKind::kInput, "x", {DType::kF64, {4, 4}});
+  const ValueId w = g.add_leaf(LeafKind::kParameter, "w", {DType::kF64, {4, 4}}),
+                x = g.add_leaf(LeafKind::kInput, "x", {DType::kF64, {4, 4}});
   const ValueId next_operands[] = {w, x};
   const ValueId next = g.output(*g.emit(*toy_ops().find("sum"), next_operands, std::span<const uint32_t>{}));
   const ValueId late_operands[] = {x, w};
@@ -335,7 +354,9 @@ TEST(Plan, PackedWeightsAreAdjacentAndCostNothing) {
 TEST(Plan, AnAssemblyOfAViewDoesNotOverwriteTheRestOfItsSource) {
   Graph g(toy_ops());
   const ValueId x = g.add_leaf(LeafKind::kInput, "x", {DType::kF64, {2, 4}});
-  const auto emit = [&](std::string_view op, std::vector<ValueId> in) { return *g.emit(*toy_ops().find(op), in, std::span<const uint32_t>{}); };
+  const auto emit = [&](std::string_view op, std::vector<ValueId> in) {
+    return *g.emit(*toy_ops().find(op), in, std::span<const uint32_t>{});
+  };
   const ValueId y_operands[] = {g.output(emit("negate", {x}))};
   const NodeId halve = *g.emit(*toy_ops().find("halve"), y_operands, AxisAttrs{1});
   const ValueId z = g.output(emit("fresh", {g.output(halve, 0), g.output(halve, 0)}));

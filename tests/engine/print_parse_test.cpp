@@ -22,9 +22,12 @@ void expect_same(const Graph& a, const Graph& b) {
     ASSERT_TRUE(std::ranges::equal(a.attr_words(id), b.attr_words(id))) << n;
   }
   for (uint32_t v = 0; v < a.num_values(); ++v) ASSERT_EQ(a.type({v}), b.type({v}));
-  ASSERT_TRUE(std::ranges::equal(a.leaves(), b.leaves(), [](const Leaf& x, const Leaf& y) { return x.value == y.value && x.kind == y.kind && x.name == y.name; }));
-  ASSERT_TRUE(std::ranges::equal(a.outputs(), b.outputs(), [](const NamedValue& x, const NamedValue& y) { return x.name == y.name && x.value == y.value; }));
-  ASSERT_TRUE(std::ranges::equal(a.updates(), b.updates(), [](const StateUpdate& x, const StateUpdate& y) { return x.state == y.state && x.next == y.next; }));
+  ASSERT_TRUE(std::ranges::equal(a.leaves(), b.leaves(),
+                                 [](const Leaf& x, const Leaf& y) { return x.value == y.value && x.kind == y.kind && x.name == y.name; }));
+  ASSERT_TRUE(std::ranges::equal(a.outputs(), b.outputs(),
+                                 [](const NamedValue& x, const NamedValue& y) { return x.name == y.name && x.value == y.value; }));
+  ASSERT_TRUE(std::ranges::equal(a.updates(), b.updates(),
+                                 [](const StateUpdate& x, const StateUpdate& y) { return x.state == y.state && x.next == y.next; }));
 }
 
 TEST(PrintParse, RandomGraphsComeBackTheSame) {
@@ -69,8 +72,9 @@ TEST(PrintParse, OriginsAreComments) {
 
 TEST(PrintParse, FloatsKeepTheirBits) {
   using Limits = std::numeric_limits<double>;
-  for (const double value : {0.0, -0.0, 0.1, 3.87, 1e-3, 1.0 / 3, Limits::max(), Limits::min(), Limits::denorm_min(), Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(),
-                             std::copysign(Limits::quiet_NaN(), -1.0), std::nextafter(1.0, 2.0), 123456789012345678.0}) {
+  for (const double value :
+       {0.0, -0.0, 0.1, 3.87, 1e-3, 1.0 / 3, Limits::max(), Limits::min(), Limits::denorm_min(), Limits::infinity(), -Limits::infinity(),
+        Limits::quiet_NaN(), std::copysign(Limits::quiet_NaN(), -1.0), std::nextafter(1.0, 2.0), 123456789012345678.0}) {
     Graph graph(toy::table());
     const ValueId in[] = {graph.add_leaf(LeafKind::kInput, "x", {DType::kF32, {2}})};
     std::vector<uint32_t> words = default_words(toy::table()[*toy::table().find("scale")].attrs);
@@ -95,7 +99,8 @@ TEST(PrintParse, AnyNameComesBack) {
 TEST(PrintParse, FreeNumberingOrderAndBlanks) {
   const Result<Graph> graph = parse(
       "// a comment\r\n\n  %4294967295 =input \"x\":f32[ 2 , 2 ] // another\n"
-      "output\t\"y\" = %4294967295\n%7 = scale ( %4294967295 ) { mode = twice , factor = 1e0 }\n\tupdate", toy::table());
+      "output\t\"y\" = %4294967295\n%7 = scale ( %4294967295 ) { mode = twice , factor = 1e0 }\n\tupdate",
+      toy::table());
   ASSERT_FALSE(graph);  // the update lacks its state
   EXPECT_EQ(graph.error().where.line, 6);
   const Result<Graph> good = parse("%9=input \"x\":f32[2,2]\n%7 = scale(%9){mode=twice,factor=1e0,}\n", toy::table());
@@ -129,8 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"% ", "3:3: expected the number of a value, found the end of the line"},
         Wrong{"%99999999999 = add(%0, %1)", "3:2: the number of a value is out of range: 99999999999"},
         Wrong{"%-1 = add(%0, %1)", "3:2: expected the number of a value, found '-1'"},
-        Wrong{"%1 = add(%0, %1)", "3:1: %1 is defined already"},
-        Wrong{"%2, %2 = sum_difference(%0, %1)", "3:5: %2 is defined already"},
+        Wrong{"%1 = add(%0, %1)", "3:1: %1 is defined already"}, Wrong{"%2, %2 = sum_difference(%0, %1)", "3:5: %2 is defined already"},
         Wrong{"%2 add(%0, %1)", "3:4: expected '=', found 'add'"},
         Wrong{"%2 =", "3:5: expected an op or a kind of leaf, found the end of the line"},
         Wrong{"%2 = add", "3:9: expected '(' after an op or a name after a kind of leaf, found the end of the line"},
@@ -149,14 +153,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"%2 = input \"a\" : f32[2147483647,2147483647]", "3:18: the shape has more elements than any memory can hold"},
         Wrong{"%2 = input \"a\" : f32[1,1,1,1,1,1]", "3:18: rank 5 is over the limit of 4"},
         Wrong{"%2 = input \"a\" : f32[99999999999999999999]", "3:22: a dimension is out of range: 99999999999999999999"},
-        Wrong{"%2 = ad(%0, %1)", "3:6: no op is named 'ad'; did you mean 'add'?"},
-        Wrong{"%2 = leaf()", "3:6: no op is named 'leaf'"},
-        Wrong{"%2 = add(%0, %2)", "3:14: %2 is not defined above"},
-        Wrong{"%2 = add(%0, %7)", "3:14: %7 is not defined above"},
-        Wrong{"%2 = add(%0 %1)", "3:13: expected ')', found '%'"},
-        Wrong{"%2 = add(%0,)", "3:13: expected '%', found ')'"},
-        Wrong{"%2 = add(%0)", "3:6: add needs its operand 'other'"},
-        Wrong{"%2 = add(%0, _)", "3:6: add needs its operand 'other'"},
+        Wrong{"%2 = ad(%0, %1)", "3:6: no op is named 'ad'; did you mean 'add'?"}, Wrong{"%2 = leaf()", "3:6: no op is named 'leaf'"},
+        Wrong{"%2 = add(%0, %2)", "3:14: %2 is not defined above"}, Wrong{"%2 = add(%0, %7)", "3:14: %7 is not defined above"},
+        Wrong{"%2 = add(%0 %1)", "3:13: expected ')', found '%'"}, Wrong{"%2 = add(%0,)", "3:13: expected '%', found ')'"},
+        Wrong{"%2 = add(%0)", "3:6: add needs its operand 'other'"}, Wrong{"%2 = add(%0, _)", "3:6: add needs its operand 'other'"},
         Wrong{"%2 = add(%0, %1, %1)", "3:6: add takes 2 operands, not 3"},
         Wrong{"%2, %3 = add(%0, %1)", "3:10: add has 1 outputs here, not 2"},
         Wrong{"%2 = sum_difference(%0, %1)", "3:6: sum_difference has 2 outputs here, not 1"},
@@ -177,8 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"%2 = add(%0, %1) : f32[2,3] f32", "3:29: expected the end of the line, found 'f32'"},
         Wrong{"%2 = concat() {axis=0}", "3:6: concat: needs operands of rank 2 and an axis of 0 or 1"},
         Wrong{"%2 = split(%0) {axis=0, size0=9223372036854775807}", "3:6: split: the parts do not fit"},
-        Wrong{"output x = %0", "3:8: expected '\"', found 'x'"},
-        Wrong{"output \"a\" = %5", "3:14: %5 is not defined above"},
+        Wrong{"output x = %0", "3:8: expected '\"', found 'x'"}, Wrong{"output \"a\" = %5", "3:14: %5 is not defined above"},
         Wrong{"output \"a\" = %0\noutput \"a\" = %1", "4:8: two outputs are named 'a'"},
         Wrong{"update %0 = %1", "3:8: only state can be updated: a parameter, gradient or optimizer leaf"},
         Wrong{"update %1 = %0\nupdate %1 = %0", "4:8: 'w' is updated twice"},
@@ -196,9 +195,12 @@ TEST(PrintParse, DamagedTextIsAnErrorOrAGraph) {
     std::string damaged = text;
     for (uint64_t hits = 1 + random() % 4; hits > 0; --hits) {
       const size_t at = random() % damaged.size();
-      if (random() % 3 == 0) damaged.erase(at, random() % 5);
-      else if (random() % 2 == 0) damaged[at] = static_cast<char>(random());
-      else damaged.insert(at, std::string(damaged, random() % damaged.size(), random() % 20));
+      if (random() % 3 == 0)
+        damaged.erase(at, random() % 5);
+      else if (random() % 2 == 0)
+        damaged[at] = static_cast<char>(random());
+      else
+        damaged.insert(at, std::string(damaged, random() % damaged.size(), random() % 20));
     }
     const Result<Graph> graph = parse(damaged, toy::table());
     EXPECT_TRUE(!graph || parse(print(*graph), toy::table()));

@@ -109,7 +109,8 @@ TEST(RematerialiseAuto, AutoSearchIsWithinFivePerCent) {
 
 // A bound that no choice within the budget can beat: max over prices of min(time + price * bytes) - price * budget.
 double lower_bound(const Graph& g, double budget) {
-  const RematerialisationProblem problem = make_rematerialisation_problem(g, find_backward_region(g), find_buffers(g), {1, 1}, boundaries(g));
+  const RematerialisationProblem problem =
+      make_rematerialisation_problem(g, find_backward_region(g), find_buffers(g), {1, 1}, boundaries(g));
   const auto num_items = static_cast<uint32_t>(problem.items.size()), num_buffers = static_cast<uint32_t>(problem.buffers.size());
   const auto at = [&](double price) {
     MinCut network(2 + num_items + num_buffers);

@@ -50,7 +50,8 @@ TEST_P(Verify, Objects) {
   EXPECT_NE(status.error().message.find(GetParam().message), std::string::npos) << status.error().message;
 }
 const Violation kViolations[] = {
-    {"later operand", [](Graph& g) { Surgery::operand(g, 3, 1) = {4}; }, "node 3 (add): operand 1 is %4, which does not precede the node's output %3"},
+    {"later operand", [](Graph& g) { Surgery::operand(g, 3, 1) = {4}; },
+     "node 3 (add): operand 1 is %4, which does not precede the node's output %3"},
     {"own output", [](Graph& g) { Surgery::operand(g, 3, 0) = {3}; }, "does not precede"},
     {"operand out of range", [](Graph& g) { Surgery::operand(g, 3, 0) = {1000}; }, "does not precede"},
     {"absent operand", [](Graph& g) { Surgery::operand(g, 3, 1) = {}; }, "operand 1 is absent but not optional"},
@@ -60,19 +61,41 @@ const Violation kViolations[] = {
     {"outputs out of order", [](Graph& g) { Surgery::node(g, 4).outputs = {3}; }, "its outputs are not the next values of the tape"},
     {"no output", [](Graph& g) { Surgery::node(g, 4).num_outputs = 0; }, "its outputs are not the next values of the tape"},
     {"more outputs than values", [](Graph& g) { Surgery::node(g, 6).num_outputs = 2; }, "its outputs are not the next values of the tape"},
-    {"fewer outputs than infer says", [](Graph& g) { Surgery::node(g, 5).num_outputs = 1; Surgery::node(g, 6).outputs = {6}; }, "node 5 (sum_difference): 1 outputs, but infer says 2"},
-    {"value of nobody", [](Graph& g) { Surgery::types(g).push_back({}); Surgery::producers(g).push_back({6}); }, "9 values, but the nodes have 8 outputs"},
+    {"fewer outputs than infer says",
+     [](Graph& g) {
+       Surgery::node(g, 5).num_outputs = 1;
+       Surgery::node(g, 6).outputs = {6};
+     },
+     "node 5 (sum_difference): 1 outputs, but infer says 2"},
+    {"value of nobody",
+     [](Graph& g) {
+       Surgery::types(g).push_back({});
+       Surgery::producers(g).push_back({6});
+     },
+     "9 values, but the nodes have 8 outputs"},
     {"producer table", [](Graph& g) { Surgery::producers(g)[6] = {4}; }, "the producer table does not list it for %6"},
     {"type", [](Graph& g) { Surgery::types(g)[3].dtype = DType::kF64; }, "node 3 (add): output 0 is f64[2,3], but infer says f32[2,3]"},
-    {"operand type", [](Graph& g) { Surgery::types(g)[0].shape = {7, 7}; }, "node 3 (add): operand types differ"},
+    {"operand type",
+     [](Graph& g) {
+       Surgery::types(g)[0].shape = {7, 7};
+     },
+     "node 3 (add): operand types differ"},
     {"enumerator", [](Graph& g) { Surgery::attr_word(g, 4, 6) = 3; }, "attribute 'mode' is 3, outside [0, 3)"},
     {"negative enumerator", [](Graph& g) { Surgery::attr_word(g, 4, 7) = UINT32_MAX; }, "attribute 'mode'"},
     {"flag", [](Graph& g) { Surgery::attr_word(g, 4, 4) = 2; }, "attribute 'negate' is 2, outside [0, 2)"},
     {"leaf with an operand", [](Graph& g) { Surgery::node(g, 1).num_inputs = 1; }, "a leaf has one output and no operand"},
     {"leaf table", [](Graph& g) { Surgery::leaves(g)[1].value = {0}; }, "the table of leaves does not list it"},
     {"leaf row", [](Graph& g) { Surgery::attr_word(g, 1, 0) = 77; }, "the table of leaves does not list it"},
-    {"leaf of no node", [](Graph& g) { Surgery::leaves(g).push_back({{4}, LeafKind::kInput, "ghost"}); }, "leaf 'ghost' is no leaf node"},
-    {"leaf names", [](Graph& g) { g.add_leaf(LeafKind::kInput, "x", {DType::kF32, {1}}); }, "two leaves are named 'x'"},
+    {"leaf of no node",
+     [](Graph& g) {
+       Surgery::leaves(g).push_back({{4}, LeafKind::kInput, "ghost"});
+     },
+     "leaf 'ghost' is no leaf node"},
+    {"leaf names",
+     [](Graph& g) {
+       g.add_leaf(LeafKind::kInput, "x", {DType::kF32, {1}});
+     },
+     "two leaves are named 'x'"},
     {"output names", [](Graph& g) { g.add_output("y", {0}); }, "two outputs are named 'y'"},
     {"output out of range", [](Graph& g) { g.add_output("z", {8}); }, "output 'z' is no value of the graph"},
     {"output of nothing", [](Graph& g) { g.add_output("z", {}); }, "output 'z' is no value of the graph"},
@@ -81,7 +104,10 @@ const Violation kViolations[] = {
     {"update of a seed", [](Graph& g) { Surgery::updates(g)[0].state = {2}; }, "an update of %2, which is no state"},
     {"update of a node", [](Graph& g) { Surgery::updates(g)[0].state = {3}; }, "an update of %3, which is no state"},
     {"update by nothing", [](Graph& g) { Surgery::updates(g)[0].next = {}; }, "an update names no value"},
-    {"update of another type", [](Graph& g) { Surgery::updates(g)[0].next = g.add_leaf(LeafKind::kInput, "v", {DType::kF32, {1}}); },
+    {"update of another type",
+     [](Graph& g) {
+       Surgery::updates(g)[0].next = g.add_leaf(LeafKind::kInput, "v", {DType::kF32, {1}});
+     },
      "the update of 'w' changes its type from f32[2,3] to f32[1]"},
 };
 INSTANTIATE_TEST_SUITE_P(Laws, Verify, testing::ValuesIn(kViolations));

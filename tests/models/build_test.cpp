@@ -53,15 +53,20 @@ size_t attr_number(const OpDef& def, std::string_view name) {
   ADD_FAILURE() << name;
   return 0;
 }
-int64_t integer_attribute(const Graph& graph, NodeId node, std::string_view name) { return integer_at(graph.attr_words(node), attr_number(graph.def(node), name)); }
-double real_attribute(const Graph& graph, NodeId node, std::string_view name) { return real_at(graph.attr_words(node), attr_number(graph.def(node), name)); }
+int64_t integer_attribute(const Graph& graph, NodeId node, std::string_view name) {
+  return integer_at(graph.attr_words(node), attr_number(graph.def(node), name));
+}
+double real_attribute(const Graph& graph, NodeId node, std::string_view name) {
+  return real_at(graph.attr_words(node), attr_number(graph.def(node), name));
+}
 
 TEST(Build, ReleasedModelHasItsParameters) {
   const Result<std::vector<ModelParameter>> parameters = list_parameters(load(kModels + "muse_glimmer_30b.toml"), DType::kBF16);
   ASSERT_TRUE(parameters) << parameters.error().to_string();
   EXPECT_EQ(num_elements(*parameters), 27'854'780'928);
   EXPECT_EQ(parameters->size(), 3U + 52U * 12U);
-  const auto at = std::find_if(parameters->begin(), parameters->end(), [](const ModelParameter& p) { return p.name == "decoder.7.attention_gate_proj"; });
+  const auto at = std::find_if(parameters->begin(), parameters->end(),
+                               [](const ModelParameter& p) { return p.name == "decoder.7.attention_gate_proj"; });
   ASSERT_NE(at, parameters->end());
   EXPECT_EQ(at->hf_name, "model.language_model.layers.7.self_attn.gate_proj.weight");
   EXPECT_EQ(at->instance, "decoder.7");
@@ -202,7 +207,8 @@ TEST(Build, TiedHeadIsOneLeaf) {
 TEST(Build, PatternsCountFromTheirAnchor) {
   for (const auto& [anchor, expected] : {std::pair<std::string, std::vector<double>>{"first", {7, 9, 7}}, {"last", {7, 9, 7}}}) {
     const std::string file = testing::TempDir() + "pattern.toml";
-    std::filesystem::copy_file(kSpec + "ok_base.toml", testing::TempDir() + "ok_base.toml", std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(kSpec + "ok_base.toml", testing::TempDir() + "ok_base.toml",
+                               std::filesystem::copy_options::overwrite_existing);
     for (const int layers : {3, 4}) {
       std::ofstream(file) << "extends = \"ok_base.toml\"\n[layers.stack]\ncount = " << layers << "\npattern = { anchor = \"" << anchor
                           << "\", cap = [7.0, 9], capped = [true] }\n";
@@ -223,7 +229,8 @@ TEST(Build, ExtendingFilesOverride) {
   const std::string folder = testing::TempDir();
   std::filesystem::copy_file(kSpec + "ok_base.toml", folder + "ok_base.toml", std::filesystem::copy_options::overwrite_existing);
   std::ofstream(folder + "middle.toml") << "extends = \"ok_base.toml\"\n[dims]\nhidden = 24\nvocab = 40\n";
-  std::ofstream(folder + "top.toml") << "extends = \"middle.toml\"\n[dims]\nhidden = 32\n[blocks.head]\nparams.lm_head = { init = { normal = 0.5 } }\n[flags]\ntied = false\n";
+  std::ofstream(folder + "top.toml") << "extends = \"middle.toml\"\n[dims]\nhidden = 32\n[blocks.head]\nparams.lm_head = { init = { normal "
+                                        "= 0.5 } }\n[flags]\ntied = false\n";
   BuildOptions wanted;
   wanted.runtime_dims = {{"T", 5}};
   const auto built = build_or_fail(load(folder + "top.toml"), wanted);
@@ -239,12 +246,14 @@ TEST(Build, ConditionalParametersAndNamedOutputs) {
   const std::string folder = testing::TempDir();
   std::filesystem::copy_file(kSpec + "ok_base.toml", folder + "ok_base.toml", std::filesystem::copy_options::overwrite_existing);
   for (const bool biased : {false, true}) {
-    std::ofstream(folder + "bias.toml") << "extends = \"ok_base.toml\"\n[flags]\nbiased = " << (biased ? "true" : "false")
-                                        << "\n[blocks.head]\nparams.bias = { shape = [\"hidden\"], init = { constant = 0 }, when = \"biased\" }\n"
-                                           "ops = [\n  { out = \"y\", op = \"linear\", in = \"x\", weight = \"mix\", bias = \"bias\" },\n"
-                                           "  { out = [\"left\", \"right\"], op = \"split\", in = \"y\", axis = 1, size0 = \"hidden // 4\", size1 = \"hidden - hidden // 4\" },\n"
-                                           "  { out = \"logits\", op = \"concat\", in = [\"right\", \"left\"], axis = 1 },\n]\n"
-                                           "params.mix = { shape = [\"hidden\", \"hidden\"], init = { normal = 0.02 } }\n";
+    std::ofstream(folder + "bias.toml")
+        << "extends = \"ok_base.toml\"\n[flags]\nbiased = " << (biased ? "true" : "false")
+        << "\n[blocks.head]\nparams.bias = { shape = [\"hidden\"], init = { constant = 0 }, when = \"biased\" }\n"
+           "ops = [\n  { out = \"y\", op = \"linear\", in = \"x\", weight = \"mix\", bias = \"bias\" },\n"
+           "  { out = [\"left\", \"right\"], op = \"split\", in = \"y\", axis = 1, size0 = \"hidden // 4\", size1 = \"hidden - hidden // "
+           "4\" },\n"
+           "  { out = \"logits\", op = \"concat\", in = [\"right\", \"left\"], axis = 1 },\n]\n"
+           "params.mix = { shape = [\"hidden\", \"hidden\"], init = { normal = 0.02 } }\n";
     BuildOptions wanted;
     wanted.runtime_dims = {{"T", 5}};
     const auto built = build_or_fail(load(folder + "bias.toml"), wanted);

@@ -72,14 +72,22 @@ TEST(Derived, WrongDataIsRefused) {
   EXPECT_EQ(error_of(4, 1, {{"labels", four}}), "input 'segments' is computed from 'tokens', which was not given");
   EXPECT_EQ(error_of(4, 1, {{"tokens", four}}), "input 'targets' is computed from 'labels', which was not given");
   EXPECT_EQ(error_of(4, 1, {{"tokens", four}, {"labels", {1}}}), "input 'targets': labels has 1 elements, not 4");
-  EXPECT_EQ(error_of(4, 1, {{"tokens", four}, {"labels", four}, {"row_lengths", {2, 2}}}), "input 'segments': 'segments' holds 1 segments, but the data has 2");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {2, 3}}}), "input 'segments': the row lengths do not add up to the 4 tokens");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {-1, 5}}}), "input 'segments': the row lengths do not add up to the 4 tokens");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {2}}}), "input 'segments': the row lengths do not add up to the 4 tokens");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"position_ids", {0}}}), "input 'segments': positions has 1 elements, not 4");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"attention_mask", {0}}}), "input 'segments': the attention mask has 1 elements, not 4");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"segments", {0, 9}}}), "input 'positions': the segment table ends at 9, but there are 4 tokens");
-  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"segments", {0, 3, 2}}}), "input 'positions': the segment table descends at entry 2");
+  EXPECT_EQ(error_of(4, 1, {{"tokens", four}, {"labels", four}, {"row_lengths", {2, 2}}}),
+            "input 'segments': 'segments' holds 1 segments, but the data has 2");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {2, 3}}}),
+            "input 'segments': the row lengths do not add up to the 4 tokens");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {-1, 5}}}),
+            "input 'segments': the row lengths do not add up to the 4 tokens");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"row_lengths", {2}}}),
+            "input 'segments': the row lengths do not add up to the 4 tokens");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"position_ids", {0}}}),
+            "input 'segments': positions has 1 elements, not 4");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"attention_mask", {0}}}),
+            "input 'segments': the attention mask has 1 elements, not 4");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"segments", {0, 9}}}),
+            "input 'positions': the segment table ends at 9, but there are 4 tokens");
+  EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"segments", {0, 3, 2}}}),
+            "input 'positions': the segment table descends at entry 2");
   EXPECT_EQ(error_of(4, 2, {{"tokens", four}, {"labels", four}, {"segments", {}}}), "input 'positions': a segment table starts with 0");
   EXPECT_EQ(error_of(3, 1, {{"tokens", four}, {"labels", four}}), "input 'positions': the segment table ends at 4, but there are 3 tokens");
 }

@@ -106,7 +106,8 @@ TEST(HfConfig, FollowsBothLayerArraysIndependently) {
 
 // TRL's tiny model: almost everything small, the vocabulary as released.
 TEST(HfConfig, TinyTestConfig) {
-  const Result<ModelSpec> spec = from_text(R"({"model_type": "muse_glimmer", "text_config": {"vocab_size": 202048, "hidden_size": 16, "intermediate_size": 32,
+  const Result<ModelSpec> spec =
+      from_text(R"({"model_type": "muse_glimmer", "text_config": {"vocab_size": 202048, "hidden_size": 16, "intermediate_size": 32,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 2048, "rms_norm_eps": 1e-05,
     "post_norm_eps": 1e-08, "qk_scale_factor": 3.87, "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "output_multiplier": 0.19611613513818404,
     "final_logit_softcapping": 20.0, "pad_token_id": null, "layer_types": ["sliding_attention", "full_attention"], "layer_rope_theta": [500000.0, 0]}})");
@@ -132,25 +133,36 @@ TEST(HfConfig, WithoutLayerArraysThePatternOfTheFileHolds) {
 TEST(HfConfig, ErrorsNameTheKey) {
   const std::string good = golden_config("text_tiny");
   EXPECT_EQ(error_of(good), "accepted");
-  EXPECT_EQ(error_of(replaced(good, "\"silu\"", "\"gelu\"")), "config.json: 'text_config.hidden_activation' is \"gelu\"; this model supports only \"silu\"");
-  EXPECT_EQ(error_of(replaced(good, "\"attention_bias\": false", "\"attention_bias\": true")), "config.json: 'text_config.attention_bias' is true; this model supports only false");
+  EXPECT_EQ(error_of(replaced(good, "\"silu\"", "\"gelu\"")),
+            "config.json: 'text_config.hidden_activation' is \"gelu\"; this model supports only \"silu\"");
+  EXPECT_EQ(error_of(replaced(good, "\"attention_bias\": false", "\"attention_bias\": true")),
+            "config.json: 'text_config.attention_bias' is true; this model supports only false");
   EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16,", "")), "config.json: 'text_config.head_dim' is missing; it sets 'head_dim'");
-  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": -16")), "config.json: 'text_config.head_dim' must be an integer from 1 to 2147483647, not -16");
-  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 1e3")), "config.json: 'text_config.head_dim' must be an integer from 1 to 2147483647, not 1000.0");
+  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": -16")),
+            "config.json: 'text_config.head_dim' must be an integer from 1 to 2147483647, not -16");
+  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 1e3")),
+            "config.json: 'text_config.head_dim' must be an integer from 1 to 2147483647, not 1000.0");
   EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 18446744073709551615")),
             "config.json: 'text_config.head_dim' must be an integer from 1 to 2147483647, not 18446744073709551615");
-  EXPECT_EQ(error_of(replaced(good, "\"qk_scale_factor\": 3.87", "\"qk_scale_factor\": \"3.87\"")), "config.json: 'text_config.qk_scale_factor' must be a number, not \"3.87\"");
-  EXPECT_EQ(error_of(replaced(good, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0")), "config.json: 'text_config.tie_word_embeddings' must be true or false, not 0");
-  EXPECT_EQ(error_of(replaced(good, "\"full_attention\"", "\"chunked_attention\"")),
-            "config.json: 'text_config.layer_types[3]' is \"chunked_attention\"; this model supports only sliding_attention, full_attention");
-  EXPECT_EQ(error_of(replaced(good, "   10000.0,\n   0\n", "   5000.0,\n   0\n")),
-            "config.json: 'text_config.layer_rope_theta[2]' is 5000.0, but 'rope_theta' of the whole model is 10000: layer 2 is inconsistent");
-  EXPECT_EQ(error_of(replaced(good, "   10000.0,\n   0\n", "   0\n")), "config.json: 'text_config.layer_rope_theta' has 3 elements, but the model has 4 layers");
-  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 16, \"head_dim\": 32")), "config.json: the key 'head_dim' stands twice in one object");
+  EXPECT_EQ(error_of(replaced(good, "\"qk_scale_factor\": 3.87", "\"qk_scale_factor\": \"3.87\"")),
+            "config.json: 'text_config.qk_scale_factor' must be a number, not \"3.87\"");
+  EXPECT_EQ(error_of(replaced(good, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0")),
+            "config.json: 'text_config.tie_word_embeddings' must be true or false, not 0");
+  EXPECT_EQ(
+      error_of(replaced(good, "\"full_attention\"", "\"chunked_attention\"")),
+      "config.json: 'text_config.layer_types[3]' is \"chunked_attention\"; this model supports only sliding_attention, full_attention");
+  EXPECT_EQ(
+      error_of(replaced(good, "   10000.0,\n   0\n", "   5000.0,\n   0\n")),
+      "config.json: 'text_config.layer_rope_theta[2]' is 5000.0, but 'rope_theta' of the whole model is 10000: layer 2 is inconsistent");
+  EXPECT_EQ(error_of(replaced(good, "   10000.0,\n   0\n", "   0\n")),
+            "config.json: 'text_config.layer_rope_theta' has 3 elements, but the model has 4 layers");
+  EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 16, \"head_dim\": 32")),
+            "config.json: the key 'head_dim' stands twice in one object");
   EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\""), "config.json: this is no valid JSON");
   EXPECT_EQ(error_of("[]"), "config.json: a config is a JSON object");
   EXPECT_EQ(error_of("{}"), "config.json: 'model_type' is missing; it chooses the model file");
-  EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\", \"x\": " + std::string(1'000'000, '[') + "}"), "config.json: values are nested more than 32 deep");
+  EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\", \"x\": " + std::string(1'000'000, '[') + "}"),
+            "config.json: values are nested more than 32 deep");
   EXPECT_EQ(error_of(good, "llama.toml").find("config.json: 'model_type' is 'muse_glimmer', but "), 0U);
 }
 
@@ -159,7 +171,8 @@ TEST(HfConfig, ChoosesTheFileByModelType) {
   std::ofstream(file) << R"({"model_type": "lama"})";
   const Result<ModelSpec> wrong = spec_from_hf_config(file, kModels);
   ASSERT_FALSE(wrong);
-  EXPECT_NE(wrong.error().message.find("describes model_type 'lama' (there are: llama, muse_glimmer); did you mean 'llama'?"), std::string::npos);
+  EXPECT_NE(wrong.error().message.find("describes model_type 'lama' (there are: llama, muse_glimmer); did you mean 'llama'?"),
+            std::string::npos);
   std::ofstream(file) << R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
     "num_attention_heads": 4, "rope_theta": 1234.0, "tie_word_embeddings": true, "rope_scaling": null, "hidden_act": "silu"})";
   const Result<ModelSpec> spec = spec_from_hf_config(file, kModels);

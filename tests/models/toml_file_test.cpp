@@ -47,7 +47,8 @@ TEST(TomlFile, RefusesHostileDepthAndSize) {
 }
 
 TEST(TomlFile, SurvivesDocumentsThatBreakTheParser) {
-  for (const char* text : {"a = \"\\u\"", "a = \"\\x1\"", "[", "a = 1__0", "a.b = 1\na = 2", "= 1", "a = 'x", "\xff", "a = \"\"\"\\", "a = 0x", "a = 1979-13-01", "[[a]]\n[a]\n"}) {
+  for (const char* text : {"a = \"\\u\"", "a = \"\\x1\"", "[", "a = 1__0", "a.b = 1\na = 2", "= 1", "a = 'x", "\xff", "a = \"\"\"\\",
+                           "a = 0x", "a = 1979-13-01", "[[a]]\n[a]\n"}) {
     EXPECT_NE(error_of(text), "accepted") << text;
   }
 }

@@ -23,8 +23,14 @@ struct Problem {
 };
 
 Problem make(int64_t rows, int64_t head_size, AttentionAttrs attrs, Values segments, double deviation = 1) {
-  Problem p{rows, head_size, attrs, testing::random_normal(rows * attrs.num_heads * head_size, 1), testing::random_normal(rows * attrs.num_kv_heads * head_size, 2),
-            testing::random_normal(rows * attrs.num_kv_heads * head_size, 3), std::move(segments), testing::random_normal(rows * attrs.num_heads * head_size, 4)};
+  Problem p{rows,
+            head_size,
+            attrs,
+            testing::random_normal(rows * attrs.num_heads * head_size, 1),
+            testing::random_normal(rows * attrs.num_kv_heads * head_size, 2),
+            testing::random_normal(rows * attrs.num_kv_heads * head_size, 3),
+            std::move(segments),
+            testing::random_normal(rows * attrs.num_heads * head_size, 4)};
   for (double& x : p.q) x *= deviation;
   return p;
 }
@@ -48,7 +54,9 @@ bool visible(const Problem& p, int64_t i, int64_t j) {
 Answer dense(const Problem& p) {
   const int64_t heads = p.attrs.num_heads, kv_heads = p.attrs.num_kv_heads, d = p.head_size, t = p.rows;
   Answer a{Values(p.q.size()), Values(static_cast<size_t>(t * heads)), Values(p.q.size()), Values(p.k.size()), Values(p.k.size())};
-  const auto at = [&](int64_t row, int64_t head, int64_t num_heads, int64_t c) { return static_cast<size_t>((row * num_heads + head) * d + c); };
+  const auto at = [&](int64_t row, int64_t head, int64_t num_heads, int64_t c) {
+    return static_cast<size_t>((row * num_heads + head) * d + c);
+  };
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t kv = h / (heads / kv_heads);
     for (int64_t i = 0; i < t; ++i) {
@@ -103,7 +111,9 @@ Ran run(const Problem& p, DType dtype, testing::RunOptions options = {}) {
   const Tensor* vjp_in[] = {&q, &k, &v, &segments, &forward.out[0], &forward.out[1], &ct};
   const testing::KernelRun backward = testing::run_op(table[*table.find("attention_vjp")], words, vjp_in, options);
   EXPECT_TRUE(forward.margins_intact && backward.margins_intact && forward.operands_intact && backward.operands_intact);
-  Ran ran{{forward.out[0].values(), forward.out[1].values(), backward.out[0].values(), backward.out[1].values(), backward.out[2].values()}, {}, forward.error};
+  Ran ran{{forward.out[0].values(), forward.out[1].values(), backward.out[0].values(), backward.out[1].values(), backward.out[2].values()},
+          {},
+          forward.error};
   for (const Tensor& t : forward.out) ran.bits.push_back(t.bits());
   for (const Tensor& t : backward.out) ran.bits.push_back(t.bits());
   return ran;
@@ -126,16 +136,17 @@ TEST(Attention, MatchesDenseInEveryGeometry) {
     Values segments;
   };
   const Geometry geometries[] = {{150, 8, {2, 2, 1, 0, 0.35}, {0, 150}},
-                                 {150, 12, {4, 1, 1, 0, 0.3}, {0, 5, 5, 77, 141}},       // MQA, an empty segment, a tail of 9 rows
-                                 {140, 4, {8, 2, 1, 65, 0.5}, {0, 130, 140, 140}},       // 4:1, window inside of the segment
-                                 {40, 96, {1, 1, 1, 13, 0.1}, {0, 13, 40}},              // window equal to a segment
-                                 {40, 128, {2, 1, 1, 100, 0.09}, {0, 17, 40}},           // window above every segment
-                                 {150, 6, {3, 3, 0, 0, 0.4}, {0, 70, 150}},              // not causal
-                                 {150, 5, {2, 1, 0, 40, 0.4}, {0, 9, 150}},              // not causal, window
-                                 {9, 4, {2, 1, 1, 1, 0.5}, {0, 4, 9}},                   // every query sees itself only
-                                 {20, 4, {2, 1, 1, 0, 0.5}, {3, 20}}};                   // rows before the first segment
+                                 {150, 12, {4, 1, 1, 0, 0.3}, {0, 5, 5, 77, 141}},  // MQA, an empty segment, a tail of 9 rows
+                                 {140, 4, {8, 2, 1, 65, 0.5}, {0, 130, 140, 140}},  // 4:1, window inside of the segment
+                                 {40, 96, {1, 1, 1, 13, 0.1}, {0, 13, 40}},         // window equal to a segment
+                                 {40, 128, {2, 1, 1, 100, 0.09}, {0, 17, 40}},      // window above every segment
+                                 {150, 6, {3, 3, 0, 0, 0.4}, {0, 70, 150}},         // not causal
+                                 {150, 5, {2, 1, 0, 40, 0.4}, {0, 9, 150}},         // not causal, window
+                                 {9, 4, {2, 1, 1, 1, 0.5}, {0, 4, 9}},              // every query sees itself only
+                                 {20, 4, {2, 1, 1, 0, 0.5}, {3, 20}}};              // rows before the first segment
   for (const Geometry& c : geometries) {
-    SCOPED_TRACE(fmt::format("T {} d {} heads {}/{} causal {} window {}", c.rows, c.head_size, c.attrs.num_heads, c.attrs.num_kv_heads, c.attrs.causal, c.attrs.window));
+    SCOPED_TRACE(fmt::format("T {} d {} heads {}/{} causal {} window {}", c.rows, c.head_size, c.attrs.num_heads, c.attrs.num_kv_heads,
+                             c.attrs.causal, c.attrs.window));
     const Problem p = make(c.rows, c.head_size, c.attrs, c.segments);
     const Answer expected = dense(p);
     expect_equal(run(p, DType::kF64).values, expected, 1e-12);
@@ -170,7 +181,8 @@ TEST(Attention, PackedDocumentsDoNotSeeEachOther) {
       const Ran a = run(p, dtype), b = run(perturbed, dtype);
       for (size_t k = 0; k < a.bits.size(); ++k) {
         const size_t first = a.bits[k].size() / 17 * 5;
-        EXPECT_TRUE(std::equal(a.bits[k].begin() + static_cast<int64_t>(first), a.bits[k].end(), b.bits[k].begin() + static_cast<int64_t>(first)));
+        EXPECT_TRUE(
+            std::equal(a.bits[k].begin() + static_cast<int64_t>(first), a.bits[k].end(), b.bits[k].begin() + static_cast<int64_t>(first)));
         EXPECT_NE(a.bits[k], b.bits[k]);
       }
     }

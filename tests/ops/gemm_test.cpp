@@ -14,7 +14,8 @@
 // Counts heap allocations, Eigen's (which calls malloc itself) included.
 static std::atomic<int64_t> num_allocations{0};
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, size_t), void (*free_hook)(const volatile void*));
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, size_t),
+                                                         void (*free_hook)(const volatile void*));
 static const int hooks_installed =
     __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ++num_allocations; }, [](const volatile void*) {});
 #else
@@ -57,7 +58,8 @@ void check(int64_t m, int64_t n, int64_t k, double tolerance) {
     const auto before = random_elements<C>(m * stride_c, 3);
     auto c = before;
     SerialContext context;
-    cpu::gemm<A, B, C>(context, m, n, k, 0.5, {a.data(), stride_a, ta}, {b.data(), stride_b, tb}, c.data(), stride_c, add ? Into::kAdd : Into::kOverwrite);
+    cpu::gemm<A, B, C>(context, m, n, k, 0.5, {a.data(), stride_a, ta}, {b.data(), stride_b, tb}, c.data(), stride_c,
+                       add ? Into::kAdd : Into::kOverwrite);
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < stride_c; ++j) {
         const auto at = static_cast<size_t>(i * stride_c + j);
@@ -67,7 +69,8 @@ void check(int64_t m, int64_t n, int64_t k, double tolerance) {
                  static_cast<double>(b[static_cast<size_t>(tb ? j * stride_b + l : l * stride_b + j)]);
         }
         const double expected = j >= n ? static_cast<double>(before[at]) : 0.5 * sum + (add ? static_cast<double>(before[at]) : 0);
-        ASSERT_NEAR(static_cast<double>(c[at]), expected, j >= n ? 0 : tolerance * std::max(std::sqrt(static_cast<double>(k + 1)), std::fabs(expected)))
+        ASSERT_NEAR(static_cast<double>(c[at]), expected,
+                    j >= n ? 0 : tolerance * std::max(std::sqrt(static_cast<double>(k + 1)), std::fabs(expected)))
             << "variant " << variant << " at " << i << ", " << j;
       }
     }
@@ -75,7 +78,8 @@ void check(int64_t m, int64_t n, int64_t k, double tolerance) {
 }
 
 TEST(Gemm, EveryTransposeStrideAndTypeMatchesATripleLoop) {
-  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {5, 7, 3}, {1, 300, 17}, {130, 1, 9}, {129, 257, 40}, {3, 4, 1030}, {4, 5, 0}}) {
+  for (const auto& [m, n, k] :
+       {std::array<int64_t, 3>{1, 1, 1}, {5, 7, 3}, {1, 300, 17}, {130, 1, 9}, {129, 257, 40}, {3, 4, 1030}, {4, 5, 0}}) {
     check<double, double, double>(m, n, k, 1e-14);
     check<float, float, float>(m, n, k, 1e-5);
     check<Bf16, Bf16, Bf16>(m, n, k, 1.0 / 256);
@@ -123,7 +127,8 @@ int64_t allocations_of(int64_t m, int64_t n, int64_t k) {
 }
 TEST(Gemm, AllocatesNothing) {
   const int64_t before = num_allocations;
-  std::free(std::malloc(1000));
+  void* volatile kept = std::malloc(1000);  // volatile: the compiler may leave out a pair that nobody looks at
+  std::free(kept);
   ASSERT_GT(num_allocations, before) << "the hook does not count";
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{130, 260, 1030}, {1, 600, 1030}, {600, 1, 1030}, {6, 6, 6}}) {
     EXPECT_EQ((allocations_of<double, double, double>(m, n, k)), 0);
@@ -140,7 +145,8 @@ TEST(VectorMath, ExpAndTanhAreCloseAndPassSpecialValuesThrough) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(cpu::fast_exp(-infinity), 0);
   EXPECT_EQ(cpu::fast_exp(infinity), infinity);
-  EXPECT_TRUE(std::isnan(cpu::fast_exp(std::nanf(""))) && std::isnan(cpu::fast_exp(std::nan(""))) && std::isnan(cpu::fast_tanh(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(cpu::fast_exp(std::nanf(""))) && std::isnan(cpu::fast_exp(std::nan(""))) &&
+              std::isnan(cpu::fast_tanh(std::nanf(""))));
   EXPECT_EQ(cpu::fast_tanh(infinity), 1);
   EXPECT_EQ(cpu::fast_exp(0.0F), 1);
 }

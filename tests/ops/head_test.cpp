@@ -19,7 +19,8 @@ using ops::LinearCrossEntropyAttrs;
 using ops::LinearCrossEntropyVjpAttrs;
 using ops::Reduction;
 
-testing::KernelRun run(std::string_view op, std::span<const uint32_t> words, std::initializer_list<const Tensor*> in, const testing::RunOptions& options = {}) {
+testing::KernelRun run(std::string_view op, std::span<const uint32_t> words, std::initializer_list<const Tensor*> in,
+                       const testing::RunOptions& options = {}) {
   return testing::run_op(builtin_ops()[*builtin_ops().find(op)], words, std::span(in.begin(), in.size()), options);
 }
 
@@ -32,9 +33,11 @@ constexpr int64_t kRows = 13, kWidth = 6, kVocabulary = 37;
 // Raw logits in * weight^T reach about +-60.
 Problem make(DType dtype, bool all_ignored = false) {
   Values labels, in = testing::random_normal(kRows * kWidth, 5), weight = testing::random_normal(kVocabulary * kWidth, 6);
-  for (int64_t i = 0; i < kRows; ++i) labels.push_back(all_ignored || i % 4 == 1 || i == 12 ? -100 : static_cast<double>((i * 11) % kVocabulary));
+  for (int64_t i = 0; i < kRows; ++i)
+    labels.push_back(all_ignored || i % 4 == 1 || i == 12 ? -100 : static_cast<double>((i * 11) % kVocabulary));
   for (double& x : in) x *= 10;
-  return {Tensor({dtype, {kRows, kWidth}}, in), Tensor({dtype, {kVocabulary, kWidth}}, weight), Tensor({DType::kI32, {kRows}}, labels), std::nullopt};
+  return {Tensor({dtype, {kRows, kWidth}}, in), Tensor({dtype, {kVocabulary, kWidth}}, weight), Tensor({DType::kI32, {kRows}}, labels),
+          std::nullopt};
 }
 
 struct Answer {
@@ -51,11 +54,14 @@ Answer unfused(const Problem& p, const LinearCrossEntropyAttrs& attrs, double ct
   const ValueId denominator = p.denominator ? g.add_leaf(LeafKind::kInput, "denominator", {acc, {1}}) : ValueId{};
   const ValueId forward_in[] = {in, weight, labels, denominator};
   const std::vector<uint32_t> words = to_words(attrs);
-  const std::vector<ValueId> out = builtin_ops()[*builtin_ops().find("linear_cross_entropy")].decompose(g, std::span<const ValueId>(forward_in), words);
+  const std::vector<ValueId> out =
+      builtin_ops()[*builtin_ops().find("linear_cross_entropy")].decompose(g, std::span<const ValueId>(forward_in), words);
   const ValueId vjp_in[] = {in, weight, labels, denominator, out[ops::kNumValid], out[ops::kRowLse], ct, ValueId{}};
   const std::vector<uint32_t> vjp_words = to_words(LinearCrossEntropyVjpAttrs{attrs, true, true, false});
-  const std::vector<ValueId> cts = builtin_ops()[*builtin_ops().find("linear_cross_entropy_vjp")].decompose(g, std::span<const ValueId>(vjp_in), vjp_words);
-  std::vector<std::pair<ValueId, Tensor>> leaves = {{in, p.in}, {weight, p.weight}, {labels, p.labels}, {ct, Tensor({acc, {1}}, Values{ct_loss})}};
+  const std::vector<ValueId> cts =
+      builtin_ops()[*builtin_ops().find("linear_cross_entropy_vjp")].decompose(g, std::span<const ValueId>(vjp_in), vjp_words);
+  std::vector<std::pair<ValueId, Tensor>> leaves = {
+      {in, p.in}, {weight, p.weight}, {labels, p.labels}, {ct, Tensor({acc, {1}}, Values{ct_loss})}};
   if (p.denominator) leaves.emplace_back(denominator, *p.denominator);
   const std::vector<Tensor> all = testing::evaluate(g, leaves);
   Answer answer;
@@ -140,9 +146,12 @@ TEST(Head, GradientsSwitchOffAndAccumulate) {
   const LinearCrossEntropyAttrs attrs{0.196, 20, -100, Reduction::kMean, 4};
   const Tensor ct({DType::kF32, {1}}, Values{1});
   const Tensor before({DType::kF32, p.weight.type().shape}, testing::random_normal(kVocabulary * kWidth, 9));
-  const auto alone = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, false, true, true}), {&p.in, &p.weight, &p.labels, nullptr, &ct, nullptr});
-  const auto added = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, false, true, true}), {&p.in, &p.weight, &p.labels, nullptr, &ct, &before});
-  const auto frozen = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, true, false, false}), {&p.in, &p.weight, &p.labels, nullptr, &ct, nullptr});
+  const auto alone = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, false, true, true}),
+                         {&p.in, &p.weight, &p.labels, nullptr, &ct, nullptr});
+  const auto added = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, false, true, true}),
+                         {&p.in, &p.weight, &p.labels, nullptr, &ct, &before});
+  const auto frozen = run("linear_cross_entropy_grad", to_words(LinearCrossEntropyVjpAttrs{attrs, true, false, false}),
+                          {&p.in, &p.weight, &p.labels, nullptr, &ct, nullptr});
   ASSERT_EQ(alone.out.size(), 8U);
   ASSERT_EQ(frozen.out.size(), 8U);
   EXPECT_EQ(frozen.out[7].type(), p.in.type());
@@ -166,7 +175,8 @@ TEST(Head, WorkspaceIsOneChunkOfLogits) {
       for (const int64_t chunk_rows : {1, 64, 4096}) {
         const TensorType in{dtype, {512, 16}}, weight{dtype, {202048, 16}};
         const TensorType* types[] = {&in, &weight};
-        const std::vector<uint32_t> words = to_words(LinearCrossEntropyVjpAttrs{{1, 20, -100, Reduction::kMean, chunk_rows}, true, true, true});
+        const std::vector<uint32_t> words =
+            to_words(LinearCrossEntropyVjpAttrs{{1, 20, -100, Reduction::kMean, chunk_rows}, true, true, true});
         const size_t bytes = table[*table.find(name)].cost({types, {}, words}).workspace_bytes;
         EXPECT_EQ(bytes, static_cast<size_t>(std::min<int64_t>(chunk_rows, 512) * 202048) * size_of(accumulation_dtype(dtype)));
       }
@@ -201,8 +211,10 @@ TEST(CrossEntropy, TiesGoToTheLowestIndex) {
   for (const size_t j : {39, 21}) logits[40 + j] = 0.5;
   EXPECT_EQ(cross_entropy(logits, {7, 21, 0})[ops::kRowPrediction], (Values{7, 21, 0}));
   // Under the cap two different logits become one: over capped logits they tie.
-  const Tensor in({DType::kF64, {1, 1}}, Values{1}), weight({DType::kF64, {3, 1}}, Values{1, 5000, 9000}), labels({DType::kI32, {1}}, Values{0});
-  const auto r = run("linear_cross_entropy", to_words(LinearCrossEntropyAttrs{1, 20, -100, Reduction::kMean, 4}), {&in, &weight, &labels, nullptr});
+  const Tensor in({DType::kF64, {1, 1}}, Values{1}), weight({DType::kF64, {3, 1}}, Values{1, 5000, 9000}),
+      labels({DType::kI32, {1}}, Values{0});
+  const auto r =
+      run("linear_cross_entropy", to_words(LinearCrossEntropyAttrs{1, 20, -100, Reduction::kMean, 4}), {&in, &weight, &labels, nullptr});
   EXPECT_EQ(r.out[ops::kRowPrediction].get(0), 1);
 }
 

@@ -52,8 +52,8 @@ class Report : public ::testing::Environment {
 };
 const auto* const kReport = ::testing::AddGlobalTestEnvironment(new Report);
 
-// ||found - expected|| / ||expected|| <= bound. Where expected is exactly zero (nothing is right, everything is ignored), found has to be so up to terms that cancel.
-// Returns whether that was a comparison with something: see Shown.
+// ||found - expected|| / ||expected|| <= bound. Where expected is exactly zero (nothing is right, everything is ignored), found has to be
+// so up to terms that cancel. Returns whether that was a comparison with something: see Shown.
 bool expect_close(const std::string& kind, const std::string& where, const std::vector<double>& found, const std::vector<double>& expected,
                   double bound) {
   EXPECT_EQ(found.size(), expected.size()) << where;
@@ -303,7 +303,8 @@ TEST_P(OpCases, DecompositionAgrees) {
         ASSERT_EQ(fused.graph.type(fused_out[k]), plain.graph.type(plain_out[k])) << at;
         const std::vector<double> a = found[fused_out[k].index].values(), b = expected[plain_out[k].index].values();
         if (is_float(fused.graph.type(fused_out[k]).dtype)) {
-          shown.add(output_name(def, k), expect_close(fmt::format("{} kernel vs decompose", to_string(kReals[real])), at, a, b, kDecomposeBound[real]));
+          shown.add(output_name(def, k),
+                    expect_close(fmt::format("{} kernel vs decompose", to_string(kReals[real])), at, a, b, kDecomposeBound[real]));
         } else if (kReals[real] != DType::kBF16) {  // rounding to bf16 moves an argmax
           EXPECT_EQ(a, b) << at;
         }

@@ -65,18 +65,18 @@ TEST(Cse, MergesEqualExpressionsAndWhatThenIsEqual) {
 TEST(Cse, KeepsApart) {
   expect_unchanged(cse, toy::table(),
                    "%0 = input \"x\" : f32[2]\n"
-                   "%1 = input \"y\" : f32[2]\n"                  // leaves of one type
-                   "%2 = scale(%0) {factor=0} : f32[2]\n"         // attributes that differ in one bit
+                   "%1 = input \"y\" : f32[2]\n"           // leaves of one type
+                   "%2 = scale(%0) {factor=0} : f32[2]\n"  // attributes that differ in one bit
                    "%3 = scale(%0) {factor=-0} : f32[2]\n"
-                   "%4 = add(%0, %1) : f32[2]\n"                  // the order of operands
+                   "%4 = add(%0, %1) : f32[2]\n"  // the order of operands
                    "%5 = add(%1, %0) : f32[2]\n"
-                   "%6 = choose(%0, _, %1) : f32[2]\n"            // an absent operand
+                   "%6 = choose(%0, _, %1) : f32[2]\n"  // an absent operand
                    "%7 = choose(%0, %0, %1) : f32[2]\n"
-                   "%8 = accumulate(%0, %1) : f32[2]\n"           // each writes a buffer of its own
+                   "%8 = accumulate(%0, %1) : f32[2]\n"  // each writes a buffer of its own
                    "%9 = accumulate(%0, %1) : f32[2]\n"
-                   "%10 = all_reduce(%0) : f32[2]\n"              // every rank meets both
+                   "%10 = all_reduce(%0) : f32[2]\n"  // every rank meets both
                    "%11 = all_reduce(%0) : f32[2]\n"
-                   "%12 = mul(%0, %1) : f32[2]\n");               // another op of the same operands
+                   "%12 = mul(%0, %1) : f32[2]\n");  // another op of the same operands
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 namespace glim {
 namespace {
 
-Graph small() { return read_graph("%0 = input \"x\" : f32[2]\n%1 = add(%0, %0)\n%2 = add(%0, %0)\n%3 = mul(%0, %0)\noutput \"y\" = %2\n", toy::table()); }
+Graph small() {
+  return read_graph("%0 = input \"x\" : f32[2]\n%1 = add(%0, %0)\n%2 = add(%0, %0)\n%3 = mul(%0, %0)\noutput \"y\" = %2\n", toy::table());
+}
 
 // Appends an output "trace of <name>", so that the order of passes can be read off the graph.
 template <char kName>

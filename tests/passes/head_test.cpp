@@ -30,30 +30,39 @@ std::string chain(const std::string& end = "") {
 
 TEST(Head, BecomesOneNode) {
   expect_rewrite(fuse_forward, builtin_ops(), chain(),
-                 kLeaves + "%4, %5, %6, %7, %8, %9, %10 = linear_cross_entropy(%0, %1, %2, %3) {multiplier=0.5, softcap=20, reduction=sum}" + kOutputTypes +
-                     "output \"loss\" = %4\noutput \"num_correct\" = %6\n");
+                 kLeaves +
+                     "%4, %5, %6, %7, %8, %9, %10 = linear_cross_entropy(%0, %1, %2, %3) {multiplier=0.5, softcap=20, reduction=sum}" +
+                     kOutputTypes + "output \"loss\" = %4\noutput \"num_correct\" = %6\n");
 }
 TEST(Head, BecomesOneNodeWithoutScaleAndSoftcap) {
   expect_rewrite(fuse_forward, builtin_ops(),
-                 kLeaves + "%4 = linear(%0, %1)\n%5, %6, %7, %8, %9, %10, %11 = cross_entropy(%4, %2) {ignore_index=7, chunk_rows=2}\noutput \"loss\" = %5\n",
-                 kLeaves + "%4, %5, %6, %7, %8, %9, %10 = linear_cross_entropy(%0, %1, %2, _) {ignore_index=7, chunk_rows=2}" + kOutputTypes + "output \"loss\" = %4\n");
+                 kLeaves +
+                     "%4 = linear(%0, %1)\n%5, %6, %7, %8, %9, %10, %11 = cross_entropy(%4, %2) {ignore_index=7, chunk_rows=2}\noutput "
+                     "\"loss\" = %5\n",
+                 kLeaves + "%4, %5, %6, %7, %8, %9, %10 = linear_cross_entropy(%0, %1, %2, _) {ignore_index=7, chunk_rows=2}" +
+                     kOutputTypes + "output \"loss\" = %4\n");
 }
 TEST(Head, StaysWhenLogitsAreAnOutput) { expect_unchanged(fuse_forward, builtin_ops(), chain("output \"logits\" = %6\n")); }
 TEST(Head, StaysWhenUncappedLogitsAreAnOutput) { expect_unchanged(fuse_forward, builtin_ops(), chain("output \"raw\" = %4\n")); }
 TEST(Head, StaysWhenScaleHasTwoConsumers) { expect_unchanged(fuse_forward, builtin_ops(), chain("%14 = add(%5, %5) : f32[6,9]\n")); }
 TEST(Head, StaysWithABias) {
   expect_unchanged(fuse_forward, builtin_ops(),
-                   kLeaves + "%4 = parameter \"bias\" : f32[9]\n%5 = linear(%0, %1, %4) : f32[6,9]\n"
-                             "%6, %7, %8, %9, %10, %11, %12 = cross_entropy(%5, %2, _)" + kOutputTypes + "output \"loss\" = %6\n");
+                   kLeaves +
+                       "%4 = parameter \"bias\" : f32[9]\n%5 = linear(%0, %1, %4) : f32[6,9]\n"
+                       "%6, %7, %8, %9, %10, %11, %12 = cross_entropy(%5, %2, _)" +
+                       kOutputTypes + "output \"loss\" = %6\n");
 }
 TEST(Head, StaysInAnotherOrder) {  // softcap before scale is another function
   expect_unchanged(fuse_forward, builtin_ops(),
-                   kLeaves + "%4 = linear(%0, %1, _) : f32[6,9]\n%5 = softcap(%4) {cap=20} : f32[6,9]\n%6 = scale(%5) {factor=0.5} : f32[6,9]\n"
-                             "%7, %8, %9, %10, %11, %12, %13 = cross_entropy(%6, %2, _)" + kOutputTypes + "output \"loss\" = %7\n");
+                   kLeaves +
+                       "%4 = linear(%0, %1, _) : f32[6,9]\n%5 = softcap(%4) {cap=20} : f32[6,9]\n%6 = scale(%5) {factor=0.5} : f32[6,9]\n"
+                       "%7, %8, %9, %10, %11, %12, %13 = cross_entropy(%6, %2, _)" +
+                       kOutputTypes + "output \"loss\" = %7\n");
 }
 // One head that is read and one that is not: the forward list leaves the first one alone.
 TEST(Head, ASecondChainForTheLogitsDoesNotHinderTheLoss) {
-  const Graph graph = read_graph(chain("%14 = linear(%0, %1)\n%15 = scale(%14) {factor=0.5}\n%16 = softcap(%15) {cap=20}\noutput \"logits\" = %16\n"), builtin_ops());
+  const Graph graph = read_graph(
+      chain("%14 = linear(%0, %1)\n%15 = scale(%14) {factor=0.5}\n%16 = softcap(%15) {cap=20}\noutput \"logits\" = %16\n"), builtin_ops());
   const Result<Graph> lowered = run_passes(graph, forward_passes(), {}, {});
   const std::string text = print(*lowered);
   EXPECT_NE(text.find("linear_cross_entropy("), std::string::npos) << text;
@@ -80,10 +89,12 @@ TEST(JointHead, ForwardAndVjpBecomeOneNode) {
   Graph graph = fused_head();
   const ValueId seed = graph.add_leaf(LeafKind::kSeed, "ct_loss", {DType::kF32, {1}});
   const std::string text = joint_text(differentiate(std::move(graph), {{0}, {1}}, seed));
-  EXPECT_EQ(text, kLeaves + "%4 = seed \"ct_loss\" : f32[1]\n"
-                            "%5, %6, %7, %8, %9, %10, %11, %12, %13 = linear_cross_entropy_grad(%0, %1, %2, %3, %4, _) {multiplier=0.5, softcap=20, reduction=sum} "
-                            ": f32[1], f32[1], i64[1], i64[1], f32[6], i32[6], f32[6], f32[6,4], f32[9,4]\n"
-                            "output \"loss\" = %5\noutput \"num_correct\" = %7\noutput \"ct_h\" = %12\noutput \"ct_lm_head\" = %13\n");
+  EXPECT_EQ(text, kLeaves +
+                      "%4 = seed \"ct_loss\" : f32[1]\n"
+                      "%5, %6, %7, %8, %9, %10, %11, %12, %13 = linear_cross_entropy_grad(%0, %1, %2, %3, %4, _) {multiplier=0.5, "
+                      "softcap=20, reduction=sum} "
+                      ": f32[1], f32[1], i64[1], i64[1], f32[6], i32[6], f32[6], f32[6,4], f32[9,4]\n"
+                      "output \"loss\" = %5\noutput \"num_correct\" = %7\noutput \"ct_h\" = %12\noutput \"ct_lm_head\" = %13\n");
 }
 TEST(JointHead, AFrozenWeightCostsNoGradient) {
   Graph graph = fused_head();
@@ -128,10 +139,12 @@ TEST(RealOps, PackedLinearsHaveOneProductPerGradient) {
   ASSERT_TRUE(packed);
   const ValueId seed = packed->add_leaf(LeafKind::kSeed, "ct", {DType::kF32, {5, 4}});
   const Result<Graph> joint =
-      run_passes(differentiate(*std::move(packed), {graph.find_leaf("x"), graph.find_leaf("gate"), graph.find_leaf("up")}, seed), joint_passes(), {}, {});
+      run_passes(differentiate(*std::move(packed), {graph.find_leaf("x"), graph.find_leaf("gate"), graph.find_leaf("up")}, seed),
+                 joint_passes(), {}, {});
   ASSERT_TRUE(joint);
   int products = 0;
-  for (uint32_t n = 0; n < joint->num_nodes(); ++n) products += joint->def({n}).role == Role::kLinear || joint->def({n}).role == Role::kMatmul ? 1 : 0;
+  for (uint32_t n = 0; n < joint->num_nodes(); ++n)
+    products += joint->def({n}).role == Role::kLinear || joint->def({n}).role == Role::kMatmul ? 1 : 0;
   EXPECT_EQ(products, 3) << print(*joint);  // not 6
 }
 
@@ -139,7 +152,8 @@ TEST(RealOps, PackedLinearsHaveOneProductPerGradient) {
 TEST(RealOps, ExtremeAttributesAreErrors) {
   constexpr int64_t kExtremes[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, 2, 3, INT64_C(1) << 31, INT64_C(1) << 62, INT64_MAX - 1, INT64_MAX};
   std::mt19937_64 random(5);
-  const std::vector<TensorType> types = {{DType::kF32, {6, 4}}, {DType::kF32, {4}}, {DType::kF32, {1}}, {DType::kI32, {6}}, {DType::kI64, {1}}, {DType::kBF16, {6, 4}}};
+  const std::vector<TensorType> types = {{DType::kF32, {6, 4}}, {DType::kF32, {4}}, {DType::kF32, {1}},
+                                         {DType::kI32, {6}},    {DType::kI64, {1}}, {DType::kBF16, {6, 4}}};
   for (uint16_t row = 1; row < builtin_ops().size(); ++row) {
     const OpDef& def = builtin_ops()[OpId{row}];
     for (int k = 0; k < 400; ++k) {
@@ -151,7 +165,8 @@ TEST(RealOps, ExtremeAttributesAreErrors) {
       if (def.operands.empty()) in.clear();
       std::vector<uint32_t> words = default_words(def.attrs);
       for (size_t attr = 0; attr < def.attrs.size(); ++attr) {
-        if (def.attrs[attr].kind == AttrKind::kInteger && random() % 3 != 0) set_integer(words, attr, kExtremes[random() % std::size(kExtremes)]);
+        if (def.attrs[attr].kind == AttrKind::kInteger && random() % 3 != 0)
+          set_integer(words, attr, kExtremes[random() % std::size(kExtremes)]);
       }
       const Result<NodeId> node = graph.emit(OpId{row}, in, std::span<const uint32_t>(words));
       EXPECT_TRUE(!node || verify(graph)) << def.name;

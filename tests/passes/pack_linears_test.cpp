@@ -68,13 +68,19 @@ TEST(PackLinears, NotWithABias) {
 TEST(PackLinears, NotOfDifferentInputs) {
   expect_kept(kTwoWeights + "%3 = input \"y\" : f32[5,3]\n%4 = linear(%0, %1, _) : f32[5,4]\n%5 = linear(%3, %2, _) : f32[5,4]\n");
 }
-TEST(PackLinears, NotOfDifferentAttributes) { expect_kept(kTwoWeights + "%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) {wide=true} : f32[5,4]\n"); }
+TEST(PackLinears, NotOfDifferentAttributes) {
+  expect_kept(kTwoWeights + "%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) {wide=true} : f32[5,4]\n");
+}
 TEST(PackLinears, NotAComputedOrStatelessWeight) {
   expect_kept(kTwoWeights + "%3 = add(%1, %1) : f32[4,3]\n%4 = linear(%0, %3, _) : f32[5,4]\n%5 = linear(%0, %2, _) : f32[5,4]\n");
-  expect_kept("%1 = input \"a\" : f32[4,3]\n%2 = parameter \"b\" : f32[4,3]\n%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) : f32[5,4]\n");
+  expect_kept(
+      "%1 = input \"a\" : f32[4,3]\n%2 = parameter \"b\" : f32[4,3]\n%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) : "
+      "f32[5,4]\n");
 }
 TEST(PackLinears, NotAnotherDType) {
-  expect_kept("%1 = parameter \"a\" : bf16[4,3]\n%2 = parameter \"b\" : f32[4,3]\n%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) : f32[5,4]\n");
+  expect_kept(
+      "%1 = parameter \"a\" : bf16[4,3]\n%2 = parameter \"b\" : f32[4,3]\n%3 = linear(%0, %1, _) : f32[5,4]\n%4 = linear(%0, %2, _) : "
+      "f32[5,4]\n");
 }
 
 // `count` siblings, each from where `path` says.
@@ -85,7 +91,8 @@ Graph siblings(int count, std::string (*path)(int)) {
     graph.set_origin({graph.intern(path(k)), 0, k + 1, 1});
     const ValueId in[] = {x, graph.add_leaf(LeafKind::kParameter, "w" + std::to_string(k), {DType::kF32, {1, 3}})};
     const uint32_t narrow[] = {0, 0};
-    graph.add_output("y" + std::to_string(k), graph.output(*graph.emit(*toy::table().find("linear"), in, std::span<const uint32_t>(narrow))));
+    graph.add_output("y" + std::to_string(k),
+                     graph.output(*graph.emit(*toy::table().find("linear"), in, std::span<const uint32_t>(narrow))));
   }
   return graph;
 }

@@ -11,17 +11,22 @@ namespace {
 const std::string kTwo = "%0 = input \"a\" : f32[4,6]\n%1 = input \"b\" : f32[4,6]\n";
 
 TEST(Gates, MulOfASigmoidBecomesAGate) {
-  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%0, %2)\noutput \"y\" = %3\n", kTwo + "%2 = sigmoid_gate(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
-  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%2, %0)\noutput \"y\" = %3\n", kTwo + "%2 = sigmoid_gate(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
+  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%0, %2)\noutput \"y\" = %3\n",
+                 kTwo + "%2 = sigmoid_gate(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
+  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%2, %0)\noutput \"y\" = %3\n",
+                 kTwo + "%2 = sigmoid_gate(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
 }
 TEST(Gates, StayWhenTheSigmoidIsReadTwice) {
-  expect_unchanged(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1) : f32[4,6]\n%3 = mul(%0, %2) : f32[4,6]\n%4 = add(%2, %3) : f32[4,6]\noutput \"y\" = %4\n");
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTwo + "%2 = sigmoid(%1) : f32[4,6]\n%3 = mul(%0, %2) : f32[4,6]\n%4 = add(%2, %3) : f32[4,6]\noutput \"y\" = %4\n");
 }
 TEST(Gates, StayWhenTheSigmoidIsAnOutput) {
-  expect_unchanged(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1) : f32[4,6]\n%3 = mul(%0, %2) : f32[4,6]\noutput \"y\" = %3\noutput \"s\" = %2\n");
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTwo + "%2 = sigmoid(%1) : f32[4,6]\n%3 = mul(%0, %2) : f32[4,6]\noutput \"y\" = %3\noutput \"s\" = %2\n");
 }
 TEST(Gates, SiluTimesUpBecomesSwiglu) {
-  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%0)\n%3 = mul(%0, %2)\n%4 = mul(%3, %1)\noutput \"y\" = %4\n", kTwo + "%2 = swiglu(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
+  expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%0)\n%3 = mul(%0, %2)\n%4 = mul(%3, %1)\noutput \"y\" = %4\n",
+                 kTwo + "%2 = swiglu(%0, %1) : f32[4,6]\noutput \"y\" = %2\n");
 }
 TEST(Gates, AGateOfAnotherValueIsNoSilu) {
   expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%0, %2)\n%4 = mul(%3, %1)\noutput \"y\" = %4\n",
@@ -31,12 +36,15 @@ TEST(Gates, AGateOfAnotherValueIsNoSilu) {
 const std::string kProduct = "%0 = input \"ct\" : bf16[8,4]\n%1 = input \"x\" : bf16[8,6]\n%2 = gradient \"gradient.w\" : f32[4,6]\n";
 
 TEST(Product, WidensAndAddsIntoTheMainGradient) {
-  expect_rewrite(fuse_joint, builtin_ops(), kProduct + "%3 = matmul(%0, %1) {transpose_a=true}\n%4 = cast(%3) {dtype=f32}\n%5 = add(%2, %4)\nupdate %2 = %5\n",
+  expect_rewrite(fuse_joint, builtin_ops(),
+                 kProduct + "%3 = matmul(%0, %1) {transpose_a=true}\n%4 = cast(%3) {dtype=f32}\n%5 = add(%2, %4)\nupdate %2 = %5\n",
                  kProduct + "%3 = matmul(%0, %1, %2) {transpose_a=true, wide_output=true} : f32[4,6]\nupdate %2 = %3\n");
 }
 TEST(Product, StaysNarrowWhenReadTwice) {
   expect_unchanged(fuse_joint, builtin_ops(),
-                   kProduct + "%3 = matmul(%0, %1, _) {transpose_a=true} : bf16[4,6]\n%4 = cast(%3) {dtype=f32} : f32[4,6]\noutput \"y\" = %3\nupdate %2 = %4\n");
+                   kProduct +
+                       "%3 = matmul(%0, %1, _) {transpose_a=true} : bf16[4,6]\n%4 = cast(%3) {dtype=f32} : f32[4,6]\noutput \"y\" = "
+                       "%3\nupdate %2 = %4\n");
 }
 TEST(Product, DoesNotAddIntoWhatSomebodyElseReads) {
   const std::string tail = "%4 = add(%2, %3) : f32[4,6]\noutput \"before\" = %2\nupdate %2 = %4\n";
@@ -44,52 +52,69 @@ TEST(Product, DoesNotAddIntoWhatSomebodyElseReads) {
 }
 TEST(Product, DoesNotAddIntoAnInput) {
   expect_unchanged(fuse_joint, builtin_ops(),
-                   "%0 = input \"ct\" : f32[8,4]\n%1 = input \"x\" : f32[8,6]\n%2 = input \"y\" : f32[4,6]\n%3 = matmul(%0, %1, _) {transpose_a=true} : f32[4,6]\n"
+                   "%0 = input \"ct\" : f32[8,4]\n%1 = input \"x\" : f32[8,6]\n%2 = input \"y\" : f32[4,6]\n%3 = matmul(%0, %1, _) "
+                   "{transpose_a=true} : f32[4,6]\n"
                    "%4 = add(%2, %3) : f32[4,6]\noutput \"z\" = %4\n");
 }
 
 const std::string kPacked =
-    "%0 = input \"ct\" : bf16[8,6]\n%1 = input \"x\" : bf16[8,5]\n%2 = gradient \"gradient.q\" : f32[4,5]\n%3 = gradient \"gradient.k\" : f32[2,5]\n";
+    "%0 = input \"ct\" : bf16[8,6]\n%1 = input \"x\" : bf16[8,5]\n%2 = gradient \"gradient.q\" : f32[4,5]\n%3 = gradient \"gradient.k\" : "
+    "f32[2,5]\n";
 const std::string kSplit =
     "%4 = matmul(%0, %1, _) {transpose_a=true} : bf16[6,5]\n%5, %6 = split(%4) {axis=0, size0=4, size1=2} : bf16[4,5], bf16[2,5]\n"
     "%7 = cast(%5) {dtype=f32} : f32[4,5]\n%8 = cast(%6) {dtype=f32} : f32[2,5]\n";
 
 TEST(Hoist, PackedGradientsAccumulateInOneProduct) {
-  const Graph graph = read_graph(kPacked + kSplit + "%9 = add(%2, %7)\n%10 = add(%3, %8)\nupdate %2 = %9\nupdate %3 = %10\n", builtin_ops());
+  const Graph graph =
+      read_graph(kPacked + kSplit + "%9 = add(%2, %7)\n%10 = add(%3, %8)\nupdate %2 = %9\nupdate %3 = %10\n", builtin_ops());
   const Result<Rewritten> hoisted = hoist_over_split(graph, {});
   ASSERT_TRUE(hoisted);
-  EXPECT_EQ(after(fuse_joint, hoisted->graph), kPacked +
+  EXPECT_EQ(after(fuse_joint, hoisted->graph),
+            kPacked +
                 "%4 = concat(%2, %3) {axis=0} : f32[6,5]\n%5 = matmul(%0, %1, %4) {transpose_a=true, wide_output=true} : f32[6,5]\n"
                 "%6, %7 = split(%5) {axis=0, size0=4, size1=2} : f32[4,5], f32[2,5]\nupdate %2 = %6\nupdate %3 = %7\n");
 }
 TEST(Hoist, CastsAlone) {
   EXPECT_EQ(after(hoist_over_split, read_graph(kPacked + kSplit + "update %2 = %7\nupdate %3 = %8\n", builtin_ops())),
-            kPacked + "%4 = matmul(%0, %1, _) {transpose_a=true} : bf16[6,5]\n%5 = cast(%4) {dtype=f32} : f32[6,5]\n"
-                      "%6, %7 = split(%5) {axis=0, size0=4, size1=2} : f32[4,5], f32[2,5]\nupdate %2 = %6\nupdate %3 = %7\n");
+            kPacked +
+                "%4 = matmul(%0, %1, _) {transpose_a=true} : bf16[6,5]\n%5 = cast(%4) {dtype=f32} : f32[6,5]\n"
+                "%6, %7 = split(%5) {axis=0, size0=4, size1=2} : f32[4,5], f32[2,5]\nupdate %2 = %6\nupdate %3 = %7\n");
 }
 TEST(Hoist, NotWhenAPartIsReadTwice) {
   expect_unchanged(hoist_over_split, builtin_ops(), kPacked + kSplit + "output \"q\" = %5\nupdate %2 = %7\nupdate %3 = %8\n");
 }
 TEST(Hoist, NotWhenAPartIsNotCast) {
-  expect_unchanged(hoist_over_split, builtin_ops(),
-                   kPacked + "%4 = matmul(%0, %1, _) {transpose_a=true} : bf16[6,5]\n%5, %6 = split(%4) {axis=0, size0=4, size1=2} : bf16[4,5], bf16[2,5]\n"
-                             "%7 = cast(%5) {dtype=f32} : f32[4,5]\noutput \"k\" = %6\nupdate %2 = %7\n");
+  expect_unchanged(
+      hoist_over_split, builtin_ops(),
+      kPacked +
+          "%4 = matmul(%0, %1, _) {transpose_a=true} : bf16[6,5]\n%5, %6 = split(%4) {axis=0, size0=4, size1=2} : bf16[4,5], bf16[2,5]\n"
+          "%7 = cast(%5) {dtype=f32} : f32[4,5]\noutput \"k\" = %6\nupdate %2 = %7\n");
 }
 TEST(Hoist, NotAlongColumns) {
   expect_unchanged(hoist_over_split, builtin_ops(),
-                   "%0 = input \"x\" : bf16[4,6]\n%1, %2 = split(%0) {axis=1, size0=4, size1=2} : bf16[4,4], bf16[4,2]\n%3 = cast(%1) {dtype=f32} : f32[4,4]\n"
+                   "%0 = input \"x\" : bf16[4,6]\n%1, %2 = split(%0) {axis=1, size0=4, size1=2} : bf16[4,4], bf16[4,2]\n%3 = cast(%1) "
+                   "{dtype=f32} : f32[4,4]\n"
                    "%4 = cast(%2) {dtype=f32} : f32[4,2]\noutput \"a\" = %3\noutput \"b\" = %4\n");
 }
 TEST(Hoist, AdditionsOfOtherThingsStay) {
-  const std::string wide = "%4 = matmul(%0, %1, _) {transpose_a=true, wide_output=true} : f32[6,5]\n%5, %6 = split(%4) {axis=0, size0=4, size1=2} : f32[4,5], f32[2,5]\n";
-  expect_unchanged(hoist_over_split, builtin_ops(), kPacked + wide + "%7 = add(%2, %5) : f32[4,5]\n%8 = add(%3, %6) : f32[2,5]\noutput \"before\" = %3\nupdate %2 = %7\nupdate %3 = %8\n");
+  const std::string wide =
+      "%4 = matmul(%0, %1, _) {transpose_a=true, wide_output=true} : f32[6,5]\n%5, %6 = split(%4) {axis=0, size0=4, size1=2} : f32[4,5], "
+      "f32[2,5]\n";
+  expect_unchanged(
+      hoist_over_split, builtin_ops(),
+      kPacked + wide +
+          "%7 = add(%2, %5) : f32[4,5]\n%8 = add(%3, %6) : f32[2,5]\noutput \"before\" = %3\nupdate %2 = %7\nupdate %3 = %8\n");
 }
 
 TEST(Order, AccumulationsFollowTheirOperands) {
   const std::string head = "%0 = gradient \"g\" : f32[2,2]\n%1 = input \"x\" : f32[2,2]\n";
-  EXPECT_EQ(after(order, read_graph(head + "%2 = scale(%1) {factor=2}\n%3 = scale(%2) {factor=3}\n%4 = scale(%3) {factor=5}\n%5 = add(%0, %2)\noutput \"y\" = %4\nupdate %0 = %5\n", builtin_ops())),
-            head + "%2 = scale(%1) {factor=2} : f32[2,2]\n%3 = add(%0, %2) : f32[2,2]\n%4 = scale(%2) {factor=3} : f32[2,2]\n%5 = scale(%4) {factor=5} : f32[2,2]\n"
-                   "output \"y\" = %5\nupdate %0 = %3\n");
+  EXPECT_EQ(after(order, read_graph(head + "%2 = scale(%1) {factor=2}\n%3 = scale(%2) {factor=3}\n%4 = scale(%3) {factor=5}\n%5 = add(%0, "
+                                           "%2)\noutput \"y\" = %4\nupdate %0 = %5\n",
+                                    builtin_ops())),
+            head +
+                "%2 = scale(%1) {factor=2} : f32[2,2]\n%3 = add(%0, %2) : f32[2,2]\n%4 = scale(%2) {factor=3} : f32[2,2]\n%5 = scale(%4) "
+                "{factor=5} : f32[2,2]\n"
+                "output \"y\" = %5\nupdate %0 = %3\n");
 }
 
 }  // namespace

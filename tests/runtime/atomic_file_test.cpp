@@ -76,7 +76,8 @@ TEST(AtomicFile, errors_name_the_path) {
   const auto status = write_file_atomically(folder / "no/such/file", "x");
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kIo);
-  EXPECT_NE(status.error().message.find("no/such/file: cannot create: No such file or directory"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("no/such/file: cannot create: No such file or directory"), std::string::npos)
+      << status.error().message;
   std::filesystem::create_directory(folder / "d");
   std::filesystem::create_directory(folder / "d/inner");
   EXPECT_FALSE(write_file_atomically(folder / "d", "x"));

@@ -14,7 +14,8 @@ namespace {
 template <class To, class From>
 Result<std::vector<To>> convert(FileDType from_dtype, const std::vector<From>& from, FileDType to_dtype) {
   std::vector<To> to(from.size());
-  if (auto status = convert_elements(from_dtype, std::as_bytes(std::span(from)), to_dtype, std::as_writable_bytes(std::span(to)), "x"); !status) {
+  if (auto status = convert_elements(from_dtype, std::as_bytes(std::span(from)), to_dtype, std::as_writable_bytes(std::span(to)), "x");
+      !status) {
     return status.error();
   }
   return to;
@@ -57,8 +58,27 @@ uint16_t nearest_bf16(double value) {
 
 std::vector<double> interesting() {
   std::mt19937_64 random(7);
-  std::vector<double> out{0.0, -0.0, 1.0, 1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8 - 0x1p-40, 1 + 3 * 0x1p-8, 1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-50,
-                          1 + 0x1p-11 - 0x1p-50, 1 + 3 * 0x1p-11, 0x1p-24, 0x1p-25, 0x1.0000000001p-25, 0x1p-14, 0x1.ffcp-15, 0x1.ffep-15, 0x1p-133, 0x1p-134, 0x1.00001p-134, 3 * 0x1p-134};
+  std::vector<double> out{0.0,
+                          -0.0,
+                          1.0,
+                          1 + 0x1p-8,
+                          1 + 0x1p-8 + 0x1p-40,
+                          1 + 0x1p-8 - 0x1p-40,
+                          1 + 3 * 0x1p-8,
+                          1 + 0x1p-11,
+                          1 + 0x1p-11 + 0x1p-50,
+                          1 + 0x1p-11 - 0x1p-50,
+                          1 + 3 * 0x1p-11,
+                          0x1p-24,
+                          0x1p-25,
+                          0x1.0000000001p-25,
+                          0x1p-14,
+                          0x1.ffcp-15,
+                          0x1.ffep-15,
+                          0x1p-133,
+                          0x1p-134,
+                          0x1.00001p-134,
+                          3 * 0x1p-134};
   for (int i = 0; i < 100'000; ++i) {
     const double mantissa = 1 + std::ldexp(static_cast<double>(random() >> 12), -52);
     // Half of them lie close to a tie of bf16 or f16.
@@ -129,8 +149,10 @@ TEST(Convert, whole_numbers_are_checked) {
 }
 
 TEST(Convert, floats_to_whole_numbers_must_be_whole) {
-  EXPECT_EQ(*convert<int32_t>(FileDType::kF32, std::vector<float>{-3, 0, 16777216, -0.0F}, FileDType::kI32), (std::vector<int32_t>{-3, 0, 16777216, 0}));
-  for (const float bad : {0.5F, 2147483648.0F, -2147483904.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  EXPECT_EQ(*convert<int32_t>(FileDType::kF32, std::vector<float>{-3, 0, 16777216, -0.0F}, FileDType::kI32),
+            (std::vector<int32_t>{-3, 0, 16777216, 0}));
+  for (const float bad :
+       {0.5F, 2147483648.0F, -2147483904.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_FALSE(convert<int32_t>(FileDType::kF32, std::vector<float>{bad}, FileDType::kI32)) << bad;
   }
   EXPECT_FALSE(convert<int64_t>(FileDType::kF64, std::vector<double>{0x1p63}, FileDType::kI64));
@@ -145,14 +167,17 @@ TEST(Convert, whole_numbers_round_once_to_floats) {
     const auto value = static_cast<int64_t>(random() >> (random() % 63));
     const int64_t signed_value = (i & 1) != 0 ? value / 2 : -(value / 2);
     ASSERT_EQ((*convert<float>(FileDType::kI64, std::vector<int64_t>{signed_value}, FileDType::kF32))[0], static_cast<float>(signed_value));
-    ASSERT_EQ((*convert<double>(FileDType::kI64, std::vector<int64_t>{signed_value}, FileDType::kF64))[0], static_cast<double>(signed_value));
+    ASSERT_EQ((*convert<double>(FileDType::kI64, std::vector<int64_t>{signed_value}, FileDType::kF64))[0],
+              static_cast<double>(signed_value));
     if (std::abs(signed_value) < (int64_t{1} << 53)) {
-      ASSERT_EQ((*convert<uint16_t>(FileDType::kI64, std::vector<int64_t>{signed_value}, FileDType::kBF16))[0], nearest_bf16(static_cast<double>(signed_value)));
+      ASSERT_EQ((*convert<uint16_t>(FileDType::kI64, std::vector<int64_t>{signed_value}, FileDType::kBF16))[0],
+                nearest_bf16(static_cast<double>(signed_value)));
     }
   }
   // Just over a tie of bf16, by a bit that no double holds: 2^62 + 2^54 is the tie.
   const int64_t over = (int64_t{1} << 62) + (int64_t{1} << 54) + 1;
-  EXPECT_EQ((*convert<uint16_t>(FileDType::kI64, std::vector<int64_t>{over, over - 1, -over}, FileDType::kBF16)), (std::vector<uint16_t>{0x5e81, 0x5e80, 0xde81}));
+  EXPECT_EQ((*convert<uint16_t>(FileDType::kI64, std::vector<int64_t>{over, over - 1, -over}, FileDType::kBF16)),
+            (std::vector<uint16_t>{0x5e81, 0x5e80, 0xde81}));
 }
 
 TEST(Convert, truth_values) {
@@ -166,7 +191,8 @@ TEST(Convert, truth_values) {
 
 TEST(Convert, tensors_of_other_types_are_an_error_when_used) {
   const std::vector<std::byte> data(4);
-  for (const FileDType dtype : {FileDType::kF8E4M3, FileDType::kF8E5M2, FileDType::kF8E8M0, FileDType::kF4, FileDType::kF6E2M3, FileDType::kF6E3M2, FileDType::kC64}) {
+  for (const FileDType dtype : {FileDType::kF8E4M3, FileDType::kF8E5M2, FileDType::kF8E8M0, FileDType::kF4, FileDType::kF6E2M3,
+                                FileDType::kF6E3M2, FileDType::kC64}) {
     EXPECT_FALSE(is_convertible(dtype));
     const auto out = convert_elements(FileTensor{{"w", dtype, {4}}, data}, FileDType::kF32);
     ASSERT_FALSE(out);

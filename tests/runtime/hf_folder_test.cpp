@@ -8,7 +8,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kShard1[] = "model-00001-of-00002.safetensors", kShard2[] = "model-00002-of-00002.safetensors";
-const std::string kHeader1 = R"({"__metadata__":{"format":"pt"},"b.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[8,16]}})";
+const std::string kHeader1 =
+    R"({"__metadata__":{"format":"pt"},"b.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[8,16]}})";
 const std::string kHeader2 = R"({"__metadata__":{"format":"pt"},"c.weight":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})";
 const std::string kWeightMap = R"({
     "a.weight": "model-00001-of-00002.safetensors",
@@ -21,7 +22,8 @@ const std::string kIndex = R"({
     "total_parameters": 9,
     "total_size": 22
   },
-  "weight_map": )" + kWeightMap + "\n}\n";
+  "weight_map": )" + kWeightMap +
+                           "\n}\n";
 
 std::string padded(std::string header) {
   header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -81,7 +83,9 @@ TEST(HfFolder, sharded_folder_comes_back_byte_for_byte) {
 
 TEST(HfFolder, an_index_in_another_format_is_kept_as_it_is) {
   const ScratchFolder scratch;
-  write_sharded(scratch / "m", R"({"weight_map":{"c.weight":"model-00002-of-00002.safetensors","b.weight":"model-00001-of-00002.safetensors","a.weight":"model-00001-of-00002.safetensors"}})");
+  write_sharded(
+      scratch / "m",
+      R"({"weight_map":{"c.weight":"model-00002-of-00002.safetensors","b.weight":"model-00001-of-00002.safetensors","a.weight":"model-00001-of-00002.safetensors"}})");
   const auto folder = HfFolder::open(scratch / "m");
   ASSERT_TRUE(folder) << folder.error().to_string();
   ASSERT_TRUE(write_hf_folder(scratch / "out", folder->layout(), folder->source()));
@@ -155,7 +159,8 @@ TEST(HfFolder, what_is_no_checkpoint) {
 }
 
 std::string index_with(std::string_view file_of_c, std::string_view metadata = R"({"total_size":22})") {
-  return R"({"metadata":)" + std::string(metadata) + R"(,"weight_map":{"a.weight":"model-00001-of-00002.safetensors","b.weight":"model-00001-of-00002.safetensors","c.weight":)" +
+  return R"({"metadata":)" + std::string(metadata) +
+         R"(,"weight_map":{"a.weight":"model-00001-of-00002.safetensors","b.weight":"model-00001-of-00002.safetensors","c.weight":)" +
          std::string(file_of_c) + "}}";
 }
 
@@ -243,7 +248,8 @@ TEST(HfFolder, links_stay_inside) {
   // So is the layout of a Hugging Face cache.
   write_sharded(scratch / "hub/snapshots/abc");
   fs::create_directory(scratch / "hub/blobs");
-  for (const std::string& name : {std::string(kShard1), std::string(kShard2), std::string("config.json"), std::string("model.safetensors.index.json")}) {
+  for (const std::string& name :
+       {std::string(kShard1), std::string(kShard2), std::string("config.json"), std::string("model.safetensors.index.json")}) {
     fs::rename(scratch / ("hub/snapshots/abc/" + name), scratch / ("hub/blobs/" + name + "-hash"));
     fs::create_symlink("../../blobs/" + name + "-hash", scratch / ("hub/snapshots/abc/" + name));
   }

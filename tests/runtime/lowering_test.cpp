@@ -42,7 +42,7 @@ TEST(LoweredHead, NoProgramHoldsLogits) {
   ASSERT_TRUE(model) << model.error().to_string();
   for (const auto& program : model->programs) {
     EXPECT_EQ(num_logits(program->graph), 0) << program->name;
-    EXPECT_LT(program->plan.bytes(Arena::kActivations) , size_t{4} * kTokens * kVocabulary * 4) << program->name;
+    EXPECT_LT(program->plan.bytes(Arena::kActivations), size_t{4} * kTokens * kVocabulary * 4) << program->name;
     if (program->name == "update") continue;
     bool has_head = false;
     for (uint32_t n = 0; n < program->graph.num_nodes(); ++n) {

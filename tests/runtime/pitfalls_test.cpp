@@ -13,11 +13,15 @@ constexpr int32_t kIgnored = -100;
 using Inputs = std::map<std::string, std::vector<int32_t>, std::less<>>;
 
 Inputs one_row(int64_t length, uint64_t seed = 1) {
-  return {{"tokens", random_tokens(length, 37, seed)}, {"labels", random_tokens(length, 37, seed + 100)}, {"row_lengths", {static_cast<int32_t>(length)}}};
+  return {{"tokens", random_tokens(length, 37, seed)},
+          {"labels", random_tokens(length, 37, seed + 100)},
+          {"row_lengths", {static_cast<int32_t>(length)}}};
 }
 std::vector<double> logits_of(const ModelSpec& spec, const Inputs& inputs = one_row(16)) {
   const auto length = static_cast<int64_t>(inputs.at("tokens").size());
-  return SmallModel(spec, {.tokens = length, .segments = static_cast<int64_t>(inputs.at("row_lengths").size()), .outputs = {"logits"}}).run(kForward, inputs).output("logits");
+  return SmallModel(spec, {.tokens = length, .segments = static_cast<int64_t>(inputs.at("row_lengths").size()), .outputs = {"logits"}})
+      .run(kForward, inputs)
+      .output("logits");
 }
 ModelSpec edited_spec(const std::string& from, const std::string& to) {
   const ScratchFolder scratch;
@@ -38,8 +42,10 @@ TEST(Logits, AreTheSameWhoeverAsks) {
   const std::vector<double> alone = logits_of(spec, inputs);
   EXPECT_EQ(SmallModel(spec, {.outputs = {"loss", "logits"}}).run(kForward, inputs).output("logits"), alone);
   EXPECT_EQ(SmallModel(spec, {.outputs = {"loss", "logits"}, .programs = {kFirst}}).run(kFirst, inputs).output("logits"), alone);
-  EXPECT_LT(relative_distance(SmallModel(spec, {.rows = 16, .outputs = {"row_logits"}}).run(kForward, inputs).output("row_logits"), alone), 1e-14);
-  const double largest = std::abs(*std::max_element(alone.begin(), alone.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+  EXPECT_LT(relative_distance(SmallModel(spec, {.rows = 16, .outputs = {"row_logits"}}).run(kForward, inputs).output("row_logits"), alone),
+            1e-14);
+  const double largest =
+      std::abs(*std::max_element(alone.begin(), alone.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
   EXPECT_LT(largest, 20);
   EXPECT_GT(largest, 10);  // the cap is at work
   EXPECT_GT(relative_distance(logits_of(small_spec({"output_multiplier=1.0"})), alone), 0.1);
@@ -50,7 +56,8 @@ TEST(Logits, AreTheSameWhoeverAsks) {
 TEST(Logits, GiveTheLossAndTheAccuracy) {
   const ModelSpec spec = small_spec();
   Inputs inputs = one_row(6);
-  const std::vector<double> predictions = SmallModel(spec, {.tokens = 6, .outputs = {"row_prediction"}}).run(kForward, inputs).output("row_prediction");
+  const std::vector<double> predictions =
+      SmallModel(spec, {.tokens = 6, .outputs = {"row_prediction"}}).run(kForward, inputs).output("row_prediction");
   // labels [-100, right, right, -100, wrong, right]: the target of token i is label i + 1.
   const auto predicted = [&](size_t i) { return static_cast<int32_t>(predictions[i]); };
   inputs["labels"] = {kIgnored, predicted(0), predicted(1), kIgnored, (predicted(3) + 1) % 37, predicted(4)};
@@ -83,7 +90,8 @@ TEST(Accumulation, EqualsOneLargeBatch) {
     for (size_t i = 0; i < labels.size(); ++i) {  // the first label is nobody's target; valid ones are spread, ignored ones lie between
       if (static_cast<int32_t>(i * 7 % 9) >= num_valid[s] && i != 0) labels[i] = kIgnored;
     }
-    for (const char* name : {"tokens", "labels", "row_lengths"}) whole[name].insert(whole[name].end(), parts[s][name].begin(), parts[s][name].end());
+    for (const char* name : {"tokens", "labels", "row_lengths"})
+      whole[name].insert(whole[name].end(), parts[s][name].begin(), parts[s][name].end());
   }
   SmallModel batch(spec, {.tokens = 4 * kLength, .segments = 4, .programs = {kFirst}});
   batch.run(kFirst, whole);
@@ -121,7 +129,9 @@ TEST(Accumulation, AMicroStepWithoutTargetsIsZero) {
   EXPECT_EQ(model.scalar("loss"), 0);
   EXPECT_EQ(model.gradients(), expected);
   const auto all_zero = [](const std::map<std::string, std::vector<double>>& gradients) {
-    return std::all_of(gradients.begin(), gradients.end(), [](const auto& entry) { return std::all_of(entry.second.begin(), entry.second.end(), [](double g) { return g == 0; }); });
+    return std::all_of(gradients.begin(), gradients.end(), [](const auto& entry) {
+      return std::all_of(entry.second.begin(), entry.second.end(), [](double g) { return g == 0; });
+    });
   };
   EXPECT_FALSE(all_zero(expected));
   for (const double denominator : {9.0, 0.0}) {
@@ -144,7 +154,10 @@ TEST(Norms, ConventionsAreNotInterchangeable) {
     const std::string weight = std::string("weight = \"") + norm + "\", eps = \"" + eps + "\"";
     EXPECT_GT(relative_distance(logits_of(edited_spec(weight + ", weight_offset = 1", weight)), right), 1e-2) << norm;
   }
-  EXPECT_GT(relative_distance(logits_of(edited_spec("weight = \"norm\", eps = \"rms_norm_eps\"", "weight = \"norm\", eps = \"rms_norm_eps\", weight_offset = 1")), right), 1e-2);
+  EXPECT_GT(relative_distance(logits_of(edited_spec("weight = \"norm\", eps = \"rms_norm_eps\"",
+                                                    "weight = \"norm\", eps = \"rms_norm_eps\", weight_offset = 1")),
+                              right),
+            1e-2);
 }
 
 // A norm after the product removes any scale of W_q; the factor after the norm stays.
@@ -174,8 +187,10 @@ TEST(Attention, LayerArraysAreIndependent) {
   write_file(scratch / "config.json", config);
   const Result<ModelSource> source = open_model(scratch / "config.json", {}, "");
   ASSERT_TRUE(source) << source.error().to_string();
-  const std::string numbers = "[dims]\nvocab = 320\nhidden = 48\nfeed_forward = 96\nnum_layers = 4\nnum_heads = 4\nnum_kv_heads = 2\nhead_dim = 16\nsliding_window = 8\n"
-                              "[constants]\nrope_theta = 10000.0\noutput_multiplier = 0.5773502691896258\npadding_index = 0\n";
+  const std::string numbers =
+      "[dims]\nvocab = 320\nhidden = 48\nfeed_forward = 96\nnum_layers = 4\nnum_heads = 4\nnum_kv_heads = 2\nhead_dim = 16\nsliding_window "
+      "= 8\n"
+      "[constants]\nrope_theta = 10000.0\noutput_multiplier = 0.5773502691896258\npadding_index = 0\n";
   const auto by_hand = [&](const std::string& pattern) {
     std::filesystem::copy_file(muse_glimmer_file(), scratch / "muse_glimmer.toml", std::filesystem::copy_options::overwrite_existing);
     write_file(scratch / "by_hand.toml", "extends = \"muse_glimmer.toml\"\n" + numbers + "[layers.decoder]\npattern = " + pattern + "\n");
@@ -185,8 +200,14 @@ TEST(Attention, LayerArraysAreIndependent) {
   };
   const Inputs inputs = one_row(24);
   const std::vector<double> logits = logits_of(source->spec, inputs);
-  EXPECT_EQ(logits_of(by_hand("{ anchor = \"each\", window = [0, \"sliding_window\", \"sliding_window\", 0], rope = [true, false, true, false] }"), inputs), logits);
-  for (const char* other : {"window = [0, 8, 8, 0], rope = [false, true, true, false]", "window = [8, 0, 8, 0], rope = [true, false, true, false]", "window = [0, 8, 8, 0], rope = [true, true, true, false]"}) {
+  EXPECT_EQ(
+      logits_of(
+          by_hand("{ anchor = \"each\", window = [0, \"sliding_window\", \"sliding_window\", 0], rope = [true, false, true, false] }"),
+          inputs),
+      logits);
+  for (const char* other :
+       {"window = [0, 8, 8, 0], rope = [false, true, true, false]", "window = [8, 0, 8, 0], rope = [true, false, true, false]",
+        "window = [0, 8, 8, 0], rope = [true, true, true, false]"}) {
     EXPECT_GT(relative_distance(logits_of(by_hand(std::string("{ anchor = \"each\", ") + other + " }"), inputs), logits), 1e-3) << other;
   }
 }
@@ -230,7 +251,8 @@ TEST(Norms, PostNormEpsDecidesSmallBranches) {
   EXPECT_GT(relative_distance(tiny_branches("post_norm_eps=1e-5", 1e-4, kForward).output("logits"), released), 0.1);
   SmallModel zero = tiny_branches("post_norm_eps=1e-8", 0, kFirst);
   EXPECT_TRUE(std::isfinite(zero.scalar("loss")));
-  for (const auto& [name, gradient] : zero.gradients()) EXPECT_TRUE(std::all_of(gradient.begin(), gradient.end(), [](double g) { return std::isfinite(g); })) << name;
+  for (const auto& [name, gradient] : zero.gradients())
+    EXPECT_TRUE(std::all_of(gradient.begin(), gradient.end(), [](double g) { return std::isfinite(g); })) << name;
 }
 
 // Documents of 5, 3 and 9 tokens in one row, window 4: nothing of the first reaches the others, on full and sliding layers alike.
@@ -245,7 +267,8 @@ TEST(Packing, DocumentsDoNotTouchEachOther) {
   const std::vector<double> logits = model.output("logits");
   const auto gradients = model.gradients();
   const auto same_rows = [&](const std::vector<double>& other, size_t begin, size_t end) {
-    return std::equal(logits.begin() + static_cast<ptrdiff_t>(begin * 37), logits.begin() + static_cast<ptrdiff_t>(end * 37), other.begin() + static_cast<ptrdiff_t>(begin * 37));
+    return std::equal(logits.begin() + static_cast<ptrdiff_t>(begin * 37), logits.begin() + static_cast<ptrdiff_t>(end * 37),
+                      other.begin() + static_cast<ptrdiff_t>(begin * 37));
   };
   for (const size_t token : {size_t{0}, size_t{2}, size_t{4}}) {
     Inputs moved = inputs;
@@ -266,7 +289,8 @@ TEST(Packing, DocumentsDoNotTouchEachOther) {
   size_t begin = 0;
   for (const int32_t length : {5, 3, 9}) {
     Inputs alone;
-    alone["tokens"] = {inputs["tokens"].begin() + static_cast<ptrdiff_t>(begin), inputs["tokens"].begin() + static_cast<ptrdiff_t>(begin) + length};
+    alone["tokens"] = {inputs["tokens"].begin() + static_cast<ptrdiff_t>(begin),
+                       inputs["tokens"].begin() + static_cast<ptrdiff_t>(begin) + length};
     alone["labels"].assign(static_cast<size_t>(length), kIgnored);
     alone["row_lengths"] = {length};
     const auto from = logits.begin() + static_cast<ptrdiff_t>(begin * 37);
@@ -290,7 +314,8 @@ TEST(Names, TheTwoGatesAreTwoParameters) {
   for (const ModelParameter& parameter : *parameters) {
     EXPECT_TRUE(names.insert(parameter.hf_name).second) << parameter.hf_name;
     if (parameter.hf_name.find("gate_proj.weight") != std::string::npos) gates[parameter.instance].push_back(parameter.hf_name);
-    if (parameter.instance.starts_with("decoder.") && parameter.hf_name.find("layernorm") != std::string::npos) folded.insert(parameter.hf_name);
+    if (parameter.instance.starts_with("decoder.") && parameter.hf_name.find("layernorm") != std::string::npos)
+      folded.insert(parameter.hf_name);
     if (parameter.name.ends_with(".attention_gate_proj")) {
       EXPECT_TRUE(parameter.hf_name.ends_with(".self_attn.gate_proj.weight"));
       EXPECT_EQ(parameter.type.shape, (Shape{32, 24}));
@@ -303,7 +328,8 @@ TEST(Names, TheTwoGatesAreTwoParameters) {
   ASSERT_EQ(gates.size(), 4U);
   for (int layer = 0; layer < 4; ++layer) {
     const std::string prefix = "model.language_model.layers." + std::to_string(layer);
-    EXPECT_EQ(gates["decoder." + std::to_string(layer)], (std::vector<std::string>{prefix + ".self_attn.gate_proj.weight", prefix + ".mlp.gate_proj.weight"}));
+    EXPECT_EQ(gates["decoder." + std::to_string(layer)],
+              (std::vector<std::string>{prefix + ".self_attn.gate_proj.weight", prefix + ".mlp.gate_proj.weight"}));
   }
   EXPECT_EQ(folded.size(), 4U * 4U);  // centered norms; the final one is another kind
 }
@@ -324,7 +350,8 @@ TEST(Flops, ForwardPassHasItsClosedForm) {
   CompileOptions options;
   options.runtime_dims = {{"T", 32}, {"G", 1}, {"R", 1}};
   BuiltModel facts{Graph(builtin_ops()), {}, {}, {}};
-  const Result<Graph> forward = lower(small_spec(), builtin_ops(), options, kForward, facts), first = lower(small_spec(), builtin_ops(), options, kFirst, facts);
+  const Result<Graph> forward = lower(small_spec(), builtin_ops(), options, kForward, facts),
+                      first = lower(small_spec(), builtin_ops(), options, kFirst, facts);
   ASSERT_TRUE(forward && first);
   const double pairs_full = T * (T + 1) / 2, pairs_window = w * (w + 1) / 2 + (T - w) * w;
   const double linears = 4 * 2 * T * D * (q + 2 * kv + q + q + 3 * F), head = 2 * T * D * V;

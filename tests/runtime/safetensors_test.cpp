@@ -10,7 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGood = R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
+const std::string kGood =
+    R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
 
 Result<SafetensorsFile> open_text(const ScratchFolder& folder, std::string_view text) {
   write_file(folder / "x.safetensors", text);
@@ -24,12 +25,17 @@ struct Malformed {
 };
 
 std::string entry(std::string_view dtype, std::string_view shape, std::string_view offsets) {
-  return R"({"a":{"dtype":")" + std::string(dtype) + R"(","shape":)" + std::string(shape) + R"(,"data_offsets":)" + std::string(offsets) + "}}";
+  return R"({"a":{"dtype":")" + std::string(dtype) + R"(","shape":)" + std::string(shape) + R"(,"data_offsets":)" + std::string(offsets) +
+         "}}";
 }
 
 std::vector<Malformed> malformed() {
   const std::string deep(200'000, '[');
-  const std::string many_axes = "[" + [] { std::string ones; for (int i = 0; i < 65; ++i) ones += i == 0 ? "1" : ",1"; return ones; }() + "]";
+  const std::string many_axes = "[" + [] {
+    std::string ones;
+    for (int i = 0; i < 65; ++i) ones += i == 0 ? "1" : ",1";
+    return ones;
+  }() + "]";
   return {
       // Text that is no JSON object.
       {"", 0, "does not start with '{'"},
@@ -69,9 +75,12 @@ std::vector<Malformed> malformed() {
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4, "dtype appears twice"},
       {R"({"a":{"dtype":"F32","shape":[],"shape":[],"data_offsets":[0,4]}})", 4, "shape appears twice"},
       {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4],"data_offsets":[0,4]}})", 4, "data_offsets appears twice"},
-      {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})", 8, "tensor 'a' appears twice"},
-      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "tensor 'a' appears twice"},
-      {R"({"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "appears twice"},
+      {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})", 8,
+       "tensor 'a' appears twice"},
+      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0,
+       "tensor 'a' appears twice"},
+      {R"({"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0,
+       "appears twice"},
       {R"({"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "empty name"},
       {R"({"a\u0000b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "NUL character"},
       // Types.
@@ -116,9 +125,11 @@ std::vector<Malformed> malformed() {
       {entry("F32", "[1]", "[4,8]"), 8, "leave a hole: the tensor before ends at 0"},
       {entry("F32", "[1]", "[0,4]"), 5, "1 bytes after the last tensor"},
       {"{}", 1, "1 bytes after the last tensor"},
-      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6, "tensor 'b': data_offsets [2,6] overlap"},
+      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6,
+       "tensor 'b': data_offsets [2,6] overlap"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4, "overlap"},
-      {R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]},"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 6, "tensor 'b': data_offsets [5,6] leave a hole"},
+      {R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]},"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 6,
+       "tensor 'b': data_offsets [5,6] leave a hole"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})", 4, "overlap"},
       // Metadata.
       {R"({"__metadata__":1})", 0, "__metadata__: expected an object of strings, found a number"},
@@ -154,11 +165,15 @@ TEST(SafetensorsReader, malformed_lengths) {
     std::memcpy(text.data(), &length, 8);
     return text;
   };
-  const std::vector<std::pair<std::string, std::string>> table{
-      {"", "it has 0 bytes"}, {"1234567", "it has 7 bytes"},
-      {with_length(1, 0), "past the end"}, {with_length(3, 2), "past the end"},
-      {with_length(100'000'000, 10), "past the end"}, {with_length(100'000'001, 10), "over the limit"},
-      {with_length(UINT64_MAX, 10), "over the limit"}, {with_length(UINT64_MAX - 7, 10), "over the limit"}, {with_length(uint64_t{1} << 63, 10), "over the limit"}};
+  const std::vector<std::pair<std::string, std::string>> table{{"", "it has 0 bytes"},
+                                                               {"1234567", "it has 7 bytes"},
+                                                               {with_length(1, 0), "past the end"},
+                                                               {with_length(3, 2), "past the end"},
+                                                               {with_length(100'000'000, 10), "past the end"},
+                                                               {with_length(100'000'001, 10), "over the limit"},
+                                                               {with_length(UINT64_MAX, 10), "over the limit"},
+                                                               {with_length(UINT64_MAX - 7, 10), "over the limit"},
+                                                               {with_length(uint64_t{1} << 63, 10), "over the limit"}};
   for (const auto& [text, message] : table) {
     const auto file = open_text(folder, text);
     ASSERT_FALSE(file);
@@ -196,8 +211,10 @@ TEST(SafetensorsReader, any_byte_of_the_header_may_change_without_harm) {
 TEST(SafetensorsReader, gives_tensors_in_place) {
   const ScratchFolder folder;
   // The entries are not in the order of their bytes; white space and unknown metadata are fine; rank 6; a sub-byte type.
-  const std::string header = R"({ "__metadata__" : {"z":"1","a":"\u00e9\n"}, "c":{"shape":[1,1,1,1,2,1],"data_offsets":[1,5],"dtype":"BF16"},)"
-                             "\n" R"("s":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"e":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},"t":{"dtype":"I8","shape":[],"data_offsets":[5,6]}}   )";
+  const std::string header =
+      R"({ "__metadata__" : {"z":"1","a":"\u00e9\n"}, "c":{"shape":[1,1,1,1,2,1],"data_offsets":[1,5],"dtype":"BF16"},)"
+      "\n"
+      R"("s":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"e":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},"t":{"dtype":"I8","shape":[],"data_offsets":[5,6]}}   )";
   const auto opened = open_text(folder, safetensors_text(header, "?0123t"));
   ASSERT_TRUE(opened) << opened.error().to_string();
   const SafetensorsFile& file = *opened;
@@ -239,7 +256,8 @@ TEST(SafetensorsReader, only_regular_files) {
   const auto missing = SafetensorsFile::open(folder / "nothing.safetensors");
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kIo);
-  EXPECT_NE(missing.error().message.find("nothing.safetensors: cannot open: No such file or directory"), std::string::npos) << missing.error().message;
+  EXPECT_NE(missing.error().message.find("nothing.safetensors: cannot open: No such file or directory"), std::string::npos)
+      << missing.error().message;
   const auto directory = SafetensorsFile::open(folder.path());
   ASSERT_FALSE(directory);
   EXPECT_EQ(directory.error().code, ErrorCode::kInvalidFile);
@@ -298,11 +316,15 @@ TEST(SafetensorsWriter, golden_files_come_back_byte_for_byte) {
 }
 
 TEST(SafetensorsWriter, header_of_the_reference_library) {
-  const std::vector<TensorSpec> specs{{"a\"\\\n\x01/\xc3\xa9", FileDType::kF32, {2, 3}}, {"s", FileDType::kBool, {}}, {"z", FileDType::kI64, {0}}};
+  const std::vector<TensorSpec> specs{
+      {"a\"\\\n\x01/\xc3\xa9", FileDType::kF32, {2, 3}}, {"s", FileDType::kBool, {}}, {"z", FileDType::kI64, {0}}};
   const auto header = safetensors_header(specs, FileMetadata{{"format", "pt"}, {"k", "v"}});
   ASSERT_TRUE(header);
-  const std::string text = R"({"__metadata__":{"format":"pt","k":"v"},"a\"\\\n\u0001/)" "\xc3\xa9" R"(":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-                           R"("s":{"dtype":"BOOL","shape":[],"data_offsets":[24,25]},"z":{"dtype":"I64","shape":[0],"data_offsets":[25,25]}})";
+  const std::string text =
+      R"({"__metadata__":{"format":"pt","k":"v"},"a\"\\\n\u0001/)"
+      "\xc3\xa9"
+      R"(":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"("s":{"dtype":"BOOL","shape":[],"data_offsets":[24,25]},"z":{"dtype":"I64","shape":[0],"data_offsets":[25,25]}})";
   const std::string padded = text + std::string((8 - text.size() % 8) % 8, ' ');
   EXPECT_EQ(*header, safetensors_text(padded, ""));
   EXPECT_EQ(*safetensors_header({}, std::nullopt), safetensors_text("{}      ", ""));
@@ -310,8 +332,9 @@ TEST(SafetensorsWriter, header_of_the_reference_library) {
 }
 
 TEST(SafetensorsWriter, sorts_by_dtype_then_name) {
-  std::vector<TensorSpec> specs{{"b", FileDType::kBF16, {}}, {"u", FileDType::kU8, {}}, {"d", FileDType::kF32, {}}, {"a", FileDType::kBF16, {}},
-                                {"i", FileDType::kI64, {}}, {"h", FileDType::kF16, {}}, {"f", FileDType::kF64, {}}, {"n", FileDType::kI32, {}}};
+  std::vector<TensorSpec> specs{{"b", FileDType::kBF16, {}}, {"u", FileDType::kU8, {}},  {"d", FileDType::kF32, {}},
+                                {"a", FileDType::kBF16, {}}, {"i", FileDType::kI64, {}}, {"h", FileDType::kF16, {}},
+                                {"f", FileDType::kF64, {}},  {"n", FileDType::kI32, {}}};
   sort_as_reference(specs);
   std::string order;
   for (const auto& spec : specs) order += spec.name;

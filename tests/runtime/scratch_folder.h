@@ -44,7 +44,8 @@ inline void write_file(const std::string& path, std::string_view content) {
 // Name -> content of every entry of a folder.
 inline std::map<std::string, std::string> read_folder(const std::string& path) {
   std::map<std::string, std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) out[entry.path().filename().string()] = read_file(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    out[entry.path().filename().string()] = read_file(entry.path().string());
   return out;
 }
 

@@ -22,7 +22,8 @@ inline std::string muse_glimmer_file() { return GLIM_SOURCE_DIR "/models/muse_gl
 inline ModelSpec small_spec(const std::vector<std::string>& settings = {}, const std::string& file = muse_glimmer_file()) {
   Result<ModelSpec> spec = load_spec(file);
   EXPECT_TRUE(spec) << spec.error().to_string();
-  std::vector<std::string> all{"vocab=37", "hidden=24", "feed_forward=40", "num_layers=4", "num_heads=4", "num_kv_heads=2", "head_dim=8", "sliding_window=4", "rope_theta=10000.0", "output_multiplier=0.5"};
+  std::vector<std::string> all{"vocab=37",       "hidden=24",  "feed_forward=40",  "num_layers=4",       "num_heads=4",
+                               "num_kv_heads=2", "head_dim=8", "sliding_window=4", "rope_theta=10000.0", "output_multiplier=0.5"};
   all.insert(all.end(), settings.begin(), settings.end());
   for (const std::string& setting : all) {
     const Status status = set_value(*spec, setting);
@@ -52,7 +53,9 @@ class SmallModel {
     // A pure function of the parameter's name, so that models of different programs, or of slightly different files, agree.
     for (const ModelParameter& parameter : model_.compiled().parameters) {
       const uint64_t stream = make_stream(5, parameter.name);
-      change(parameter.name, [&](size_t i, double) { return (parameter.init == InitKind::kConstant ? parameter.init_value : 0) + 0.3 * normal_draw(stream, i); });
+      change(parameter.name, [&](size_t i, double) {
+        return (parameter.init == InitKind::kConstant ? parameter.init_value : 0) + 0.3 * normal_draw(stream, i);
+      });
     }
   }
 
@@ -69,8 +72,10 @@ class SmallModel {
     };
     for (const ModelParameter& parameter : model_.compiled().parameters) {
       if (parameter.name != name) continue;
-      if (parameter.type.dtype == DType::kF64) each(double{});
-      else each(float{});
+      if (parameter.type.dtype == DType::kF64)
+        each(double{});
+      else
+        each(float{});
     }
   }
   // The parameter of that name in every layer.
@@ -132,7 +137,8 @@ class SmallModel {
 
 inline std::vector<int32_t> random_tokens(int64_t count, int32_t vocab, uint64_t seed) {
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(uniform_draw(make_stream(seed, "tokens"), static_cast<uint64_t>(i)) * vocab));
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(uniform_draw(make_stream(seed, "tokens"), static_cast<uint64_t>(i)) * vocab));
   return tokens;
 }
 
@@ -146,7 +152,8 @@ inline double relative_distance(const std::vector<double>& a, const std::vector<
   }
   return norm > 0 ? std::sqrt(difference / norm) : INFINITY;
 }
-inline double worst_distance(const std::map<std::string, std::vector<double>>& a, const std::map<std::string, std::vector<double>>& reference) {
+inline double worst_distance(const std::map<std::string, std::vector<double>>& a,
+                             const std::map<std::string, std::vector<double>>& reference) {
   EXPECT_EQ(a.size(), reference.size());
   double worst = 0;
   for (const auto& [name, values] : reference) worst = std::max(worst, relative_distance(a.at(name), values));

@@ -154,7 +154,8 @@ TEST(TextData, a_step_is_a_function_of_seed_and_step) {
 TEST(TextData, micro_steps_walk_through_the_same_rows) {
   const ScratchFolder folder;
   write_documents(folder, 6, 50, 100);
-  const TextData single = load(folder.path(), {.tokens = 40, .seed = 2}), grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
+  const TextData single = load(folder.path(), {.tokens = 40, .seed = 2}),
+                 grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
   for (int64_t step = 0; step < 2 * grouped.num_rows(); ++step) {
     int64_t num_valid = 0;
     for (int micro_step = 0; micro_step < 4; ++micro_step) {
@@ -191,7 +192,8 @@ TEST(TextData, validation_part_is_disjoint_and_does_not_depend_on_the_seed) {
     // Spread over the file: some in each quarter.
     for (size_t quarter = 0; quarter < 4; ++quarter) {
       int count = 0;
-      for (size_t begin = quarter * 1600; begin < (quarter + 1) * 1600; begin += 32) count += held_out.contains(text.substr(begin, 32)) ? 1 : 0;
+      for (size_t begin = quarter * 1600; begin < (quarter + 1) * 1600; begin += 32)
+        count += held_out.contains(text.substr(begin, 32)) ? 1 : 0;
       EXPECT_EQ(count, 5) << quarter;
     }
   }
