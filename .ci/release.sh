@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# The optimised build, with the CUDA sources compiled where nvcc is there.
+# The optimised program, and where nvcc is there the CUDA sources and the GPU test program, which skips without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset release
-cmake --build --preset release
+targets=(glim)
+cmake --build --preset release --target help | grep -q '^gpu_test' && targets+=(gpu_test)
+cmake --build --preset release --target "${targets[@]}"
+[ ${#targets[@]} -eq 1 ] || build/release/tests/gpu_test

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "engine/suggest.h"
 #include "engine/type.h"
 #include "models/names.h"
 #include "models/parameters.h"
+#include "models/strict_json.h"
 #include "models/toml_file.h"
 
 namespace glim {
@@ -18,25 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxJsonDepth = 32;
-
-// The last of two equal keys would win silently, so they are found while parsing.
-Result<Json> parse_json(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> open;
-  std::string problem;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxJsonDepth && problem.empty()) problem = fmt::format("values are nested more than {} deep", kMaxJsonDepth);
-    if (!problem.empty()) return false;
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second) {
-      problem = fmt::format("the key '{}' stands twice in one object", parsed.get<std::string>().substr(0, 80));
-    }
-    return problem.empty();
-  };
-  Json root = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (!problem.empty()) return invalid_file(problem, {file});
-  if (root.is_discarded()) return invalid_file("this is no valid JSON", {file});
+Result<Json> parse_config(std::string_view text, const std::string& file) {
+  GLIM_ASSIGN(Json root, parse_strict_json(text, file));
   if (!root.is_object()) return invalid_file("a config is a JSON object", {file});
   return root;
 }
@@ -224,7 +207,7 @@ Result<std::string> model_type_of(const Json& root, const std::string& file) {
 }  // namespace
 
 Result<ModelSpec> fill_from_hf_config(ModelSpec spec, std::string_view json, const std::string& config_file) {
-  GLIM_ASSIGN(const Json root, parse_json(json, config_file));
+  GLIM_ASSIGN(const Json root, parse_config(json, config_file));
   GLIM_ASSIGN(const std::string model_type, model_type_of(root, config_file));
   if (spec.hf.model_type.text != model_type) {
     return invalid_argument(fmt::format("'model_type' is '{}', but {} describes '{}'", model_type, spec.file, spec.hf.model_type.text),
@@ -235,7 +218,7 @@ Result<ModelSpec> fill_from_hf_config(ModelSpec spec, std::string_view json, con
 
 Result<ModelSpec> spec_from_hf_config(const std::string& config_file, const std::string& models_dir) {
   GLIM_ASSIGN(const std::string text, read_text_file(config_file, kMaxConfigBytes));
-  GLIM_ASSIGN(const Json root, parse_json(text, config_file));
+  GLIM_ASSIGN(const Json root, parse_config(text, config_file));
   GLIM_ASSIGN(const std::string model_type, model_type_of(root, config_file));
   std::error_code failed;
   std::vector<std::string> files;

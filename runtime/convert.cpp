@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/quote.h"
 #include "ops/bf16.h"
-#include "runtime/quote.h"
 
 namespace glim {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "engine/quote.h"
 #include "engine/suggest.h"
 #include "runtime/convert.h"
 #include "runtime/hf_folder.h"
-#include "runtime/quote.h"
 
 namespace glim {
 namespace {

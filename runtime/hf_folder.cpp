@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/quote.h"
+#include "models/strict_json.h"
 #include "runtime/hf_names.h"
-#include "runtime/quote.h"
-#include "runtime/strict_json.h"
 
 namespace glim {
 namespace {

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/quote.h"
 #include "runtime/atomic_file.h"
 #include "runtime/hf_folder.h"
 #include "runtime/hf_names.h"
-#include "runtime/quote.h"
 
 namespace glim {
 namespace {

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "engine/quote.h"
 #include "engine/suggest.h"
-#include "runtime/quote.h"
 
 namespace glim {
 namespace {

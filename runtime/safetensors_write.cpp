@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "engine/quote.h"
 #include "runtime/atomic_file.h"
-#include "runtime/quote.h"
 #include "runtime/safetensors.h"
 
 namespace glim {

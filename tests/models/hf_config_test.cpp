@@ -157,12 +157,12 @@ TEST(HfConfig, ErrorsNameTheKey) {
   EXPECT_EQ(error_of(replaced(good, "   10000.0,\n   0\n", "   0\n")),
             "config.json: 'text_config.layer_rope_theta' has 3 elements, but the model has 4 layers");
   EXPECT_EQ(error_of(replaced(good, "\"head_dim\": 16", "\"head_dim\": 16, \"head_dim\": 32")),
-            "config.json: the key 'head_dim' stands twice in one object");
-  EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\""), "config.json: this is no valid JSON");
+            "config.json: bad JSON: the key 'head_dim' appears twice in one object");
+  EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\"").rfind("config.json: bad JSON: byte ", 0), 0U);
   EXPECT_EQ(error_of("[]"), "config.json: a config is a JSON object");
   EXPECT_EQ(error_of("{}"), "config.json: 'model_type' is missing; it chooses the model file");
   EXPECT_EQ(error_of("{\"model_type\": \"muse_glimmer\", \"x\": " + std::string(1'000'000, '[') + "}"),
-            "config.json: values are nested more than 32 deep");
+            "config.json: bad JSON: nested deeper than 32 levels");
   EXPECT_EQ(error_of(good, "llama.toml").find("config.json: 'model_type' is 'muse_glimmer', but "), 0U);
 }
 

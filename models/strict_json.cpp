@@ -1,4 +1,4 @@
-#include "runtime/strict_json.h"
+#include "models/strict_json.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "runtime/quote.h"
+#include "engine/quote.h"
 
 namespace glim {
 namespace {

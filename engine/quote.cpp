@@ -1,4 +1,4 @@
-#include "runtime/quote.h"
+#include "engine/quote.h"
 
 #include <fmt/format.h>
 
