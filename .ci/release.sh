@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset release
 targets=(glim)
-cmake --build --preset release --target help | grep -q '^gpu_test' && targets+=(gpu_test)
+cmake --build --preset release --target help | grep '^gpu_test' >/dev/null && targets+=(gpu_test)
 cmake --build --preset release --target "${targets[@]}"
 [ ${#targets[@]} -eq 1 ] || build/release/tests/gpu_test

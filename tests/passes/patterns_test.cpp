@@ -57,6 +57,30 @@ TEST(Product, DoesNotAddIntoAnInput) {
                    "%4 = add(%2, %3) : f32[4,6]\noutput \"z\" = %4\n");
 }
 
+// The joined head: its weight gradient widens and adds in place just as a product's does.
+const std::string kHead =
+    "%0 = input \"h\" : bf16[6,4]\n%1 = parameter \"w\" : bf16[9,4]\n%2 = input \"labels\" : i32[6]\n%3 = seed \"seed\" : f32[1]\n"
+    "%4 = gradient \"gradient.w\" : f32[9,4]\n";
+const std::string kHeadValues = "%5, %6, %7, %8, %9, %10, %11, %12, %13 = linear_cross_entropy_grad(%0, %1, %2, _, %3, ";
+const std::string kHeadTypes = " : f32[1], f32[1], i64[1], i64[1], f32[6], i32[6], f32[6], bf16[6,4], ";
+const std::string kHeadEnd = "output \"loss\" = %5\noutput \"ct_h\" = %12\n";
+
+TEST(HeadGradient, WidensAndAddsIntoTheMainGradient) {
+  expect_rewrite(fuse_joint, builtin_ops(),
+                 kHead + kHeadValues + "_)\n%14 = cast(%13) {dtype=f32}\n%15 = add(%4, %14)\n" + kHeadEnd + "update %4 = %15\n",
+                 kHead + kHeadValues + "%4) {wide_weight_gradient=true}" + kHeadTypes + "f32[9,4]\n" + kHeadEnd + "update %4 = %13\n");
+}
+TEST(HeadGradient, StaysNarrowWhenReadTwice) {
+  expect_unchanged(fuse_joint, builtin_ops(),
+                   kHead + kHeadValues + "_)" + kHeadTypes + "bf16[9,4]\n%14 = cast(%13) {dtype=f32} : f32[9,4]\n" + kHeadEnd +
+                       "output \"ct_w\" = %13\nupdate %4 = %14\n");
+}
+TEST(HeadGradient, DoesNotAddIntoWhatSomebodyElseReads) {
+  expect_unchanged(fuse_joint, builtin_ops(),
+                   kHead + kHeadValues + "_) {wide_weight_gradient=true}" + kHeadTypes + "f32[9,4]\n%14 = add(%4, %13) : f32[9,4]\n" +
+                       kHeadEnd + "output \"before\" = %4\nupdate %4 = %14\n");
+}
+
 const std::string kPacked =
     "%0 = input \"ct\" : bf16[8,6]\n%1 = input \"x\" : bf16[8,5]\n%2 = gradient \"gradient.q\" : f32[4,5]\n%3 = gradient \"gradient.k\" : "
     "f32[2,5]\n";
