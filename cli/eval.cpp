@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "ops/builtin_ops.h"
-#include "runtime/text_data.h"
+#include "runtime/evaluate.h"
 #include "runtime/weights.h"
 
 namespace glim::cli {
@@ -16,7 +16,7 @@ struct EvalOptions : ModelOptions {
   int64_t tokens = 512, max_rows = 0;
 };
 
-Status evaluate(const EvalOptions& options) {
+Status run(const EvalOptions& options) {
   GLIM_TRY(check_backend(options));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, options.weights));
@@ -29,32 +29,18 @@ Status evaluate(const EvalOptions& options) {
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
   GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
   GLIM_TRY(load_weights(model, *source.checkpoint, source.spec.hf.ignore_tensors));
-  GLIM_TRY(model.set_scalar("denominator", 1.0));  // losses come out as sums
   const int64_t rows = options.max_rows > 0 ? std::min(options.max_rows, data.num_rows()) : data.num_rows();
-  double loss = 0;
-  int64_t num_correct = 0, num_valid = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    const TextBatch batch = data.batch(row);
-    GLIM_TRY(model.set_input("tokens", batch.tokens));
-    GLIM_TRY(model.set_input("positions", batch.positions));
-    GLIM_TRY(model.set_input("targets", batch.targets));
-    GLIM_TRY(model.set_input("segments", batch.segments));
-    GLIM_TRY(model.run(ProgramKind::kForward));
-    loss += model.scalar(ProgramKind::kForward, "loss");
-    num_correct += static_cast<int64_t>(model.scalar(ProgramKind::kForward, "num_correct"));
-    num_valid += static_cast<int64_t>(model.scalar(ProgramKind::kForward, "num_valid"));
-  }
-  const auto valid = static_cast<double>(std::max<int64_t>(1, num_valid));
-  const nlohmann::ordered_json report{{"loss", loss / valid},
-                                      {"token_accuracy", static_cast<double>(num_correct) / valid},
-                                      {"num_correct", num_correct},
-                                      {"num_valid", num_valid},
-                                      {"rows", rows}};
+  GLIM_ASSIGN(const Evaluation result, evaluate(model, rows, [&](int64_t row) { return data.batch(row); }));
   if (options.json) {
+    const nlohmann::ordered_json report{{"loss", result.loss},
+                                        {"token_accuracy", result.token_accuracy},
+                                        {"num_correct", result.num_correct},
+                                        {"num_valid", result.num_valid},
+                                        {"rows", rows}};
     std::printf("%s\n", report.dump().c_str());
   } else {
-    std::printf("loss %.6f  token accuracy %.2f %%  (%s of %s tokens)\n", loss / valid, 100 * static_cast<double>(num_correct) / valid,
-                with_commas(num_correct).c_str(), with_commas(num_valid).c_str());
+    std::printf("loss %.6f  token accuracy %.2f %%  (%s of %s tokens)\n", result.loss, 100 * result.token_accuracy,
+                with_commas(result.num_correct).c_str(), with_commas(result.num_valid).c_str());
   }
   return ok();
 }
@@ -70,7 +56,7 @@ void add_eval(CLI::App& app, Body& body) {
   command->add_option("--max-rows", options->max_rows, "look at this many rows only")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "print one JSON object");
   command->footer("Example: glim eval trained/ --text held_out.txt");
-  command->callback([options, &body] { body = [options] { return evaluate(*options); }; });
+  command->callback([options, &body] { body = [options] { return run(*options); }; });
 }
 
 }  // namespace glim::cli

@@ -107,7 +107,7 @@ class Graph {
   [[nodiscard]] Origin origin(NodeId n) const { return node_origins_[n.index]; }
   uint32_t intern(std::string_view text);
   [[nodiscard]] const std::string& text(uint32_t interned) const { return strings_[interned]; }
-  // "decoder.3 (muse_glimmer.toml:40:5)"
+  // "decoder.3 (model.toml:40:5)"
   [[nodiscard]] std::string describe_origin(NodeId n) const;
   // Bytes held by the arrays (for the compile-time budget).
   [[nodiscard]] size_t memory_bytes() const;

@@ -50,13 +50,6 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
   return trainer;
 }
 
-Status Trainer::set_batch(TextBatch batch) {
-  GLIM_TRY(model_->set_input("tokens", batch.tokens));
-  GLIM_TRY(model_->set_input("positions", batch.positions));
-  GLIM_TRY(model_->set_input("targets", batch.targets));
-  return model_->set_input("segments", batch.segments);
-}
-
 Result<StepMetrics> Trainer::step() {
   const auto start = std::chrono::steady_clock::now();
   StepMetrics metrics;
@@ -66,9 +59,9 @@ Result<StepMetrics> Trainer::step() {
   GLIM_TRY(model_->set_scalar(kLearningRateName, metrics.learning_rate));
   int64_t num_correct = 0;
   for (int micro_step = 0; micro_step < config_.micro_steps; ++micro_step) {
-    TextBatch batch = data_->batch(steps_done_, micro_step);
+    const TextBatch batch = data_->batch(steps_done_, micro_step);
     metrics.num_tokens += batch.num_tokens;
-    GLIM_TRY(set_batch(std::move(batch)));
+    GLIM_TRY(set_text_batch(*model_, batch));
     const ProgramKind kind = micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
     GLIM_TRY(model_->run(kind));
     metrics.loss += model_->scalar(kind, "loss");
@@ -91,20 +84,8 @@ Result<StepMetrics> Trainer::step() {
 }
 
 Result<Evaluation> Trainer::validate(int64_t max_rows) {
-  Evaluation evaluation;
   const int64_t rows = max_rows > 0 ? std::min(max_rows, data_->num_validation_rows()) : data_->num_validation_rows();
-  GLIM_TRY(model_->set_scalar("denominator", 1.0));  // losses come out as sums
-  for (int64_t row = 0; row < rows; ++row) {
-    GLIM_TRY(set_batch(data_->validation_batch(row)));
-    GLIM_TRY(model_->run(ProgramKind::kForward));
-    evaluation.loss += model_->scalar(ProgramKind::kForward, "loss");
-    evaluation.num_correct += static_cast<int64_t>(model_->scalar(ProgramKind::kForward, "num_correct"));
-    evaluation.num_valid += static_cast<int64_t>(model_->scalar(ProgramKind::kForward, "num_valid"));
-  }
-  if (evaluation.num_valid == 0) return evaluation;
-  evaluation.loss /= static_cast<double>(evaluation.num_valid);
-  evaluation.token_accuracy = static_cast<double>(evaluation.num_correct) / static_cast<double>(evaluation.num_valid);
-  return evaluation;
+  return evaluate(*model_, rows, [&](int64_t row) { return data_->validation_batch(row); });
 }
 
 Status Trainer::save(const std::string& folder) {

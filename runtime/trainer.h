@@ -2,7 +2,7 @@
 // The training loop: micro-steps, the update, and what a person wants to know about them.
 #include <memory>
 
-#include "runtime/model.h"
+#include "runtime/evaluate.h"
 #include "runtime/model_source.h"
 #include "runtime/text_data.h"
 #include "runtime/train_config.h"
@@ -19,11 +19,6 @@ struct StepMetrics {
   double seconds = 0;
   double flops = 0;  // multiplied and added by the model's programs in this step
 };
-struct Evaluation {
-  double loss = 0, token_accuracy = 0;
-  int64_t num_valid = 0, num_correct = 0;
-};
-
 class Trainer {
  public:
   static Result<Trainer> create(const TrainConfig& config);
@@ -43,8 +38,6 @@ class Trainer {
   static constexpr int kMaxSkipped = 5;
 
  private:
-  Status set_batch(TextBatch batch);
-
   TrainConfig config_;
   std::unique_ptr<ModelSource> source_;
   std::unique_ptr<TextData> data_;

@@ -1,0 +1,21 @@
+#pragma once
+// Loss and token accuracy of a model over packed rows of text.
+#include <functional>
+
+#include "runtime/model.h"
+#include "runtime/text_data.h"
+
+namespace glim {
+
+struct Evaluation {
+  double loss = 0, token_accuracy = 0;  // over all valid targets together; 0 when there are none
+  int64_t num_valid = 0, num_correct = 0;
+};
+
+// Sets tokens, positions, targets and segments.
+Status set_text_batch(Model& model, const TextBatch& batch);
+
+// Runs the kForward program, compiled with the input `denominator`, on rows 0 to num_rows - 1.
+Result<Evaluation> evaluate(Model& model, int64_t num_rows, const std::function<TextBatch(int64_t row)>& batch_of);
+
+}  // namespace glim
