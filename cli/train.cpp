@@ -79,11 +79,11 @@ class ProgressPrinter final : public RunObserver {
 };
 
 void print_start(const TrainConfig& config, const TrainingSetup& setup, const CompiledModel& compiled) {
-  const TextData& data = *setup.data;
-  std::printf("%s: %s parameters, %s; %s bytes of text in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
+  const TrainingData& data = *setup.data;
+  std::printf("%s: %s parameters, %s; %s tokens in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
               with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(),
-              with_commas(data.num_bytes()).c_str(), with_commas(data.num_rows()).c_str(), static_cast<long long>(config.tokens),
-              with_commas(data.num_validation_bytes()).c_str());
+              with_commas(data.num_tokens()).c_str(), with_commas(data.num_rows()).c_str(), static_cast<long long>(config.tokens),
+              with_commas(data.num_validation_tokens()).c_str());
 }
 
 Status train(const TrainOptions& options) {

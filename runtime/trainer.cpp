@@ -23,13 +23,10 @@ Result<TrainingSetup> prepare_training(const TrainConfig& config) {
   setup.config = config;
   GLIM_ASSIGN(setup.source, open_model(config.model, config.set, config.weights));
   const ModelSpec& spec = setup.source.spec;
-  if (spec.vocabulary != "bytes") {
-    return invalid_argument(
-        fmt::format("{} does not say [vocabulary] kind = \"bytes\": text is read byte by byte, so token i must be byte i", spec.file));
-  }
-  GLIM_ASSIGN(TextData data,
-              TextData::load(config.text, {config.tokens, config.seed, static_cast<int>(config.micro_steps), config.validation_fraction}));
-  setup.data = std::make_unique<TextData>(std::move(data));
+  GLIM_ASSIGN(const Vocabulary vocabulary, vocabulary_of(spec));
+  GLIM_ASSIGN(TrainingData data,
+              TrainingData::load(config.data, {config.tokens, config.seed, static_cast<int>(config.micro_steps)}, vocabulary));
+  setup.data = std::make_unique<TrainingData>(std::move(data));
   CompileOptions options;
   options.real = config.dtype;
   options.runtime_dims = {{"T", config.tokens}, {"G", setup.data->max_segments()}};
@@ -74,16 +71,16 @@ void Trainer::set_position(int64_t steps_done, int64_t skipped_in_a_row) {
 
 Result<StepMetrics> Trainer::step() {
   const auto start = std::chrono::steady_clock::now();
-  const TextData& data = *setup_->data;
+  const TrainingData& data = *setup_->data;
   StepMetrics metrics;
   metrics.step = steps_done_ + 1;
   metrics.learning_rate = learning_rate_at(config(), steps_done_);
   GLIM_TRY(model_->set_scalar("denominator", static_cast<double>(data.step_num_valid(steps_done_))));
   GLIM_TRY(model_->set_scalar(kLearningRateName, metrics.learning_rate));
   for (int micro_step = 0; micro_step < config().micro_steps; ++micro_step) {
-    const TextBatch batch = data.batch(steps_done_, micro_step);
+    const TokenBatch batch = data.batch(steps_done_, micro_step);
     metrics.num_tokens += batch.num_tokens;
-    GLIM_TRY(set_text_batch(*model_, batch));
+    GLIM_TRY(set_batch(*model_, batch));
     const ProgramKind kind = micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
     GLIM_TRY(model_->run(kind));
     metrics.loss += model_->scalar(kind, "loss");
@@ -106,7 +103,7 @@ Result<StepMetrics> Trainer::step() {
 Result<StepMetrics> Trainer::give_up() {
   std::optional<std::string> culprit = find_non_finite_parameter(*model_);
   for (int micro_step = 0; micro_step < config().micro_steps && !culprit; ++micro_step) {
-    GLIM_TRY(set_text_batch(*model_, setup_->data->batch(steps_done_, micro_step)));
+    GLIM_TRY(set_batch(*model_, setup_->data->batch(steps_done_, micro_step)));
     GLIM_ASSIGN(culprit, find_non_finite_node(*model_, micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext));
     if (culprit && config().micro_steps > 1) *culprit += fmt::format(", in micro-step {}", micro_step);
   }
@@ -118,7 +115,7 @@ Result<StepMetrics> Trainer::give_up() {
 }
 
 Result<Evaluation> Trainer::validate(int64_t max_rows) {
-  const TextData& data = *setup_->data;
+  const TrainingData& data = *setup_->data;
   const int64_t rows = max_rows > 0 ? std::min(max_rows, data.num_validation_rows()) : data.num_validation_rows();
   return evaluate(*model_, rows, [&](int64_t row) { return data.validation_batch(row); });
 }

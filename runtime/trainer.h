@@ -3,9 +3,9 @@
 // runtime/run/ makes a run of it: checkpoints, resuming, logs.
 #include <memory>
 
+#include "runtime/data/training_data.h"
 #include "runtime/evaluate.h"
 #include "runtime/model_source.h"
-#include "runtime/text_data.h"
 #include "runtime/train_config.h"
 
 namespace glim {
@@ -14,7 +14,7 @@ namespace glim {
 struct TrainingSetup {
   TrainConfig config;
   ModelSource source;
-  std::unique_ptr<TextData> data;
+  std::unique_ptr<TrainingData> data;
   CompiledModel compiled;
   std::string graph_text;  // the forward graph as the model file says it, before any pass
   double micro_step_flops = 0, update_flops = 0;
@@ -45,7 +45,7 @@ class Trainer {
   // The weights as a Hugging Face folder.
   Status save(const std::string& folder);
 
-  [[nodiscard]] const TextData& data() const { return *setup_->data; }
+  [[nodiscard]] const TrainingData& data() const { return *setup_->data; }
   [[nodiscard]] Model& model() { return *model_; }
   [[nodiscard]] const TrainConfig& config() const { return setup_->config; }
   [[nodiscard]] const TrainingSetup& setup() const { return *setup_; }

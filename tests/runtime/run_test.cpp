@@ -50,7 +50,7 @@ struct Runs {
     }
     config.model = GLIM_SOURCE_DIR "/models/muse_glimmer_tiny.toml";
     config.set = {"hidden=16", "feed_forward=24", "num_heads=2", "num_kv_heads=1", "head_dim=8", "num_layers=2", "sliding_window=8"};
-    config.data.files = {folder.path()};
+    config.data.text = {folder.path()};
     config.data.validation_fraction = 0.1;
     config.tokens = 48;
     config.micro_steps = 3;
