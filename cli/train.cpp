@@ -97,10 +97,10 @@ Status train(const TrainOptions& options) {
   GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
   const CompiledModel& compiled = trainer.model().compiled();
   if (!options.json) {
-    std::printf("%s: %s parameters, %s; %s bytes of text in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
+    std::printf("%s: %s parameters, %s; %s tokens in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
                 with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(),
-                with_commas(trainer.data().num_bytes()).c_str(), with_commas(trainer.data().num_rows()).c_str(),
-                static_cast<long long>(config.tokens), with_commas(trainer.data().num_validation_bytes()).c_str());
+                with_commas(trainer.data().num_tokens()).c_str(), with_commas(trainer.data().num_rows()).c_str(),
+                static_cast<long long>(config.tokens), with_commas(trainer.data().num_validation_tokens()).c_str());
   }
   ProgressPrinter progress(config, options.json);
   const auto start = std::chrono::steady_clock::now();

@@ -7,60 +7,12 @@
 #include <numbers>
 
 #include "engine/suggest.h"
-#include "models/toml_table.h"
+#include "runtime/config_values.h"
 
 namespace glim {
 namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "selective", "full", "auto"};
-
-// A path of the file, unless it is absolute or names something that ships with glim.
-std::string beside(const std::string& file, const std::string& path) {
-  const std::filesystem::path full = std::filesystem::path(file).parent_path() / path;
-  std::error_code error;
-  return std::filesystem::path(path).is_absolute() || !std::filesystem::exists(full, error) ? path : full.string();
-}
-
-Error bad(const Scalar& scalar, std::string_view key, std::string_view expected) {
-  return invalid_argument(fmt::format("'{}' must be {}", key, expected), scalar.where);
-}
-
-Status take_integer(TableReader& table, std::string_view key, int64_t minimum, int64_t& value) {
-  GLIM_ASSIGN(const std::optional<Scalar> scalar, table.take_scalar(key));
-  if (!scalar) return ok();
-  if (scalar->kind != Scalar::Kind::kInteger || scalar->integer < minimum)
-    return bad(*scalar, key, fmt::format("an integer of at least {}", minimum));
-  value = scalar->integer;
-  return ok();
-}
-
-Status take_real(TableReader& table, std::string_view key, double minimum, double maximum, double& value) {
-  GLIM_ASSIGN(const std::optional<Scalar> scalar, table.take_scalar(key));
-  if (!scalar) return ok();
-  const bool is_integer = scalar->kind == Scalar::Kind::kInteger;
-  const double number = is_integer ? static_cast<double>(scalar->integer) : scalar->real;
-  if ((!is_integer && scalar->kind != Scalar::Kind::kReal) || number < minimum || number > maximum) {
-    return bad(*scalar, key, fmt::format("a number from {} to {}", minimum, maximum));
-  }
-  value = number;
-  return ok();
-}
-
-Status take_names(TableReader& table, std::string_view key, std::vector<std::string>& names) {
-  const TomlMember* member = table.take(key);
-  if (member == nullptr) return ok();
-  GLIM_ASSIGN(const std::vector<Name> found, to_names(member->value, key));
-  for (const Name& name : found) names.push_back(name.text);
-  return ok();
-}
-
-Status read_data(const TomlValue& value, const std::string& file, TrainConfig& config) {
-  TableReader table(value, "[data]");
-  GLIM_TRY(take_names(table, "text", config.text));
-  for (std::string& path : config.text) path = beside(file, path);
-  GLIM_TRY(take_real(table, "validation_fraction", 0, 0.9, config.validation_fraction));
-  return table.finish();
-}
 
 Status read_train(const TomlValue& value, const std::string& file, TrainConfig& config) {
   TableReader table(value, "[train]");
@@ -124,11 +76,10 @@ Result<TrainConfig> load_train_config(const std::string& file) {
   GLIM_ASSIGN(const Name weights, table.take_text("weights"));
   config.weights = weights.empty() ? "" : beside(file, weights.text);
   GLIM_ASSIGN(const TomlMember* data, table.need("data"));
-  GLIM_TRY(read_data(data->value, file, config));
+  GLIM_ASSIGN(config.data, read_data_config(data->value, file));
   GLIM_ASSIGN(const TomlMember* train, table.need("train"));
   GLIM_TRY(read_train(train->value, file, config));
   GLIM_TRY(table.finish());
-  if (config.text.empty()) return invalid_argument("'text' must name at least one file or folder", data->where);
   if (config.steps == 0) return invalid_argument("'steps' is missing: the number of optimizer steps", train->where);
   return config;
 }

@@ -5,17 +5,17 @@
 
 #include "autodiff/training.h"
 #include "engine/pass.h"
+#include "runtime/data/data_config.h"
 
 namespace glim {
 
 struct TrainConfig {
-  std::string model;              // MODEL, as on the command line
-  std::vector<std::string> set;   // "name=value" for the model
-  std::string weights;            // to start from; "" = drawn from the seed
-  std::vector<std::string> text;  // [data]: files or folders of .txt
-  double validation_fraction = 0.02;
-  int64_t tokens = 512;     // [train]: T, per micro-step
-  int64_t micro_steps = 1;  // per optimizer step
+  std::string model;             // MODEL, as on the command line
+  std::vector<std::string> set;  // "name=value" for the model
+  std::string weights;           // to start from; "" = drawn from the seed
+  DataConfig data;               // [data]
+  int64_t tokens = 512;          // [train]: T, per micro-step
+  int64_t micro_steps = 1;       // per optimizer step
   int64_t steps = 0;
   double max_seconds = 0;             // stop after this long; 0 = no limit
   double learning_rate = 1e-3;        // after warm-up

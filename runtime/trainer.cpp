@@ -22,13 +22,10 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
   GLIM_ASSIGN(ModelSource source, open_model(config.model, config.set, config.weights));
   trainer.source_ = std::make_unique<ModelSource>(std::move(source));
   const ModelSpec& spec = trainer.source_->spec;
-  if (spec.vocabulary != "bytes") {
-    return invalid_argument(
-        fmt::format("{} does not say [vocabulary] kind = \"bytes\": text is read byte by byte, so token i must be byte i", spec.file));
-  }
-  GLIM_ASSIGN(TextData data,
-              TextData::load(config.text, {config.tokens, config.seed, static_cast<int>(config.micro_steps), config.validation_fraction}));
-  trainer.data_ = std::make_unique<TextData>(std::move(data));
+  GLIM_ASSIGN(const Vocabulary vocabulary, vocabulary_of(spec));
+  GLIM_ASSIGN(TrainingData data,
+              TrainingData::load(config.data, {config.tokens, config.seed, static_cast<int>(config.micro_steps)}, vocabulary));
+  trainer.data_ = std::make_unique<TrainingData>(std::move(data));
   CompileOptions options;
   options.real = config.dtype;
   options.runtime_dims = {{"T", config.tokens}, {"G", trainer.data_->max_segments()}};
@@ -59,9 +56,9 @@ Result<StepMetrics> Trainer::step() {
   GLIM_TRY(model_->set_scalar(kLearningRateName, metrics.learning_rate));
   int64_t num_correct = 0;
   for (int micro_step = 0; micro_step < config_.micro_steps; ++micro_step) {
-    const TextBatch batch = data_->batch(steps_done_, micro_step);
+    const TokenBatch batch = data_->batch(steps_done_, micro_step);
     metrics.num_tokens += batch.num_tokens;
-    GLIM_TRY(set_text_batch(*model_, batch));
+    GLIM_TRY(set_batch(*model_, batch));
     const ProgramKind kind = micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
     GLIM_TRY(model_->run(kind));
     metrics.loss += model_->scalar(kind, "loss");

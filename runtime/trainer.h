@@ -2,9 +2,9 @@
 // The training loop: micro-steps, the update, and what a person wants to know about them.
 #include <memory>
 
+#include "runtime/data/training_data.h"
 #include "runtime/evaluate.h"
 #include "runtime/model_source.h"
-#include "runtime/text_data.h"
 #include "runtime/train_config.h"
 
 namespace glim {
@@ -30,7 +30,7 @@ class Trainer {
   Result<Evaluation> validate(int64_t max_rows = 0);
   Status save(const std::string& folder);
 
-  [[nodiscard]] const TextData& data() const { return *data_; }
+  [[nodiscard]] const TrainingData& data() const { return *data_; }
   [[nodiscard]] Model& model() { return *model_; }
   [[nodiscard]] const TrainConfig& config() const { return config_; }
   [[nodiscard]] int64_t steps_done() const { return steps_done_; }
@@ -40,7 +40,7 @@ class Trainer {
  private:
   TrainConfig config_;
   std::unique_ptr<ModelSource> source_;
-  std::unique_ptr<TextData> data_;
+  std::unique_ptr<TrainingData> data_;
   std::unique_ptr<Model> model_;
   int64_t steps_done_ = 0;
   int skipped_in_a_row_ = 0;
