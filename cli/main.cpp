@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   cli::add_graph(app, body);
   cli::add_ops(app, body);
   cli::add_bench(app, body);
+  cli::add_data(app, body);
   cli::add_import(app, body);
   cli::add_export(app, body);
   try {

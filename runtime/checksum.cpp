@@ -1,3 +1,4 @@
+#define XXH_INLINE_ALL  // the header is all that is needed
 #include "runtime/checksum.h"
 
 #include <fcntl.h>
@@ -7,7 +8,6 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <new>
 #include <vector>
 
 #include "runtime/mapped_file.h"
@@ -15,32 +15,31 @@
 namespace glim {
 
 struct Checksum::State {
-  XXH3_state_t* xxh3 = XXH3_createState();
-  State() {
-    if (xxh3 == nullptr) throw std::bad_alloc();
-    XXH3_128bits_reset(xxh3);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() { XXH3_freeState(xxh3); }
+  XXH3_state_t xxh3;
 };
 
-Checksum::Checksum() : state_(std::make_unique<State>()) {}
+std::string to_hex(const Hash128& hash) { return fmt::format("{:016x}{:016x}", hash[1], hash[0]); }
+
+Checksum::Checksum() : state_(std::make_unique<State>()) { reset(); }
 Checksum::Checksum(Checksum&&) noexcept = default;
 Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 Checksum::~Checksum() = default;
 
 void Checksum::add(std::span<const std::byte> bytes) {
   bytes_ += bytes.size();
-  XXH3_128bits_update(state_->xxh3, bytes.data(), bytes.size());
+  XXH3_128bits_update(&state_->xxh3, bytes.data(), bytes.size());
 }
 
-Digest Checksum::digest() const {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_->xxh3));
-  Digest digest{bytes_, ""};
-  for (const unsigned char byte : canonical.digest) digest.xxh3 += fmt::format("{:02x}", byte);
-  return digest;
+Hash128 Checksum::value() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
+  return {hash.low64, hash.high64};
+}
+
+Digest Checksum::digest() const { return {bytes_, to_hex(value())}; }
+
+void Checksum::reset() {
+  XXH3_128bits_reset(&state_->xxh3);
+  bytes_ = 0;
 }
 
 Result<Digest> digest_of_file(const std::string& path) {

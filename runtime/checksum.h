@@ -1,5 +1,6 @@
 #pragma once
 // XXH3-128 of bytes: finds files that were damaged. It is no defence against somebody who means harm.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,9 +12,12 @@
 
 namespace glim {
 
+using Hash128 = std::array<uint64_t, 2>;  // low, high
+[[nodiscard]] std::string to_hex(const Hash128& hash);  // 32 lower-case hexadecimal digits, as `xxhsum -H2` prints them
+
 struct Digest {
   uint64_t bytes = 0;
-  std::string xxh3;  // 32 lower-case hexadecimal digits, as `xxhsum -H2` prints them
+  std::string xxh3;  // to_hex
   friend bool operator==(const Digest&, const Digest&) = default;
 };
 
@@ -26,7 +30,11 @@ class Checksum {
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  [[nodiscard]] Digest digest() const;  // of all that was added so far
+  void add(const Hash128& hash) { add(std::as_bytes(std::span(hash))); }
+  // Of all that was added since the beginning or the last reset.
+  [[nodiscard]] Hash128 value() const;
+  [[nodiscard]] Digest digest() const;
+  void reset();
 
  private:
   struct State;

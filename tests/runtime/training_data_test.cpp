@@ -159,7 +159,7 @@ TEST(TrainingData, micro_steps_walk_through_the_same_rows) {
   const ScratchFolder folder;
   write_documents(folder, 6, 50, 100);
   const TrainingData single = load(folder.path(), {.tokens = 40, .seed = 2}),
-                 grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
+                     grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
   for (int64_t step = 0; step < 2 * grouped.num_rows(); ++step) {
     int64_t num_valid = 0;
     for (int micro_step = 0; micro_step < 4; ++micro_step) {
