@@ -87,7 +87,7 @@ std::unique_ptr<Outcome> go(const TrainConfig& config, const std::string& resume
   else
     outcome->error = end.error();
   for (const auto& [name, slot] : run->trainer().model().compiled().layout.slots()) {
-    if (slot.arena != Arena::kParams && slot.arena != Arena::kOptimizer) continue;
+    if (slot.arena != Arena::kParameters && slot.arena != Arena::kOptimizer) continue;
     const Result<HostTensor> tensor = run->trainer().model().state(name);
     outcome->state[name].assign(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
   }
