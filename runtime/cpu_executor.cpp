@@ -42,6 +42,7 @@ Status CpuExecutor::run(const Executable& executable) {
       step.def->cpu({in, out, step.attr_words, executable.workspace(), *this});
     if (has_failed_ && !failed_at.valid()) failed_at = step.node;
     if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (watch_ != nullptr) (*watch_)(step, out);
     ++index;
   }
   if (!has_failed_) return ok();

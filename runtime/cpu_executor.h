@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -6,6 +7,9 @@
 #include "runtime/thread_pool.h"
 
 namespace glim {
+
+// Sees each step's outputs right after it ran, before anything overwrites them.
+using StepWatch = std::function<void(const BoundStep& step, std::span<const TensorView> outputs)>;
 
 // Runs programs on the CPU: one step after the other, each on all cores. Allocates nothing while it runs (an error message aside).
 class CpuExecutor final : public Executor, private KernelContext {
@@ -15,6 +19,7 @@ class CpuExecutor final : public Executor, private KernelContext {
 
   // Seconds per step of the executable that ran last are added up here while profiling is on.
   void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
+  void set_watch(const StepWatch* watch) { watch_ = watch; }
   [[nodiscard]] ThreadPool& pool() { return pool_; }
 
  private:
@@ -23,6 +28,7 @@ class CpuExecutor final : public Executor, private KernelContext {
 
   ThreadPool pool_;
   std::vector<double>* profile_ = nullptr;
+  const StepWatch* watch_ = nullptr;
   std::mutex failure_mutex_;
   bool has_failed_ = false;
   std::string failure_;

@@ -184,6 +184,14 @@ Result<HostTensor> Model::state(std::string_view name) const {
   return HostTensor{slot->type, {bytes.begin(), bytes.end()}};
 }
 
+Status Model::read_state(std::string_view name, std::span<std::byte> to) const {
+  const std::span<std::byte> bytes = state_bytes(name);
+  if (to.size() != bytes.size() || to.empty())
+    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, bytes.size(), to.size()));
+  std::memcpy(to.data(), bytes.data(), bytes.size());
+  return ok();
+}
+
 Status Model::set_state(std::string_view name, std::span<const std::byte> bytes) {
   const std::span<std::byte> to = state_bytes(name);
   if (to.size() != bytes.size() || to.empty())

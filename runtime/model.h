@@ -43,6 +43,8 @@ class Model {
   [[nodiscard]] Result<HostTensor> output(ProgramKind kind, std::string_view name) const;
   [[nodiscard]] double scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
   [[nodiscard]] Result<HostTensor> state(std::string_view name) const;
+  // Copies a state into `to`, which must have its size.
+  Status read_state(std::string_view name, std::span<std::byte> to) const;
   Status set_state(std::string_view name, std::span<const std::byte> bytes);
   // The bytes of a state in its arena; empty when there is no such state.
   [[nodiscard]] std::span<std::byte> state_bytes(std::string_view name) const;

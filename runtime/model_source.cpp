@@ -8,6 +8,7 @@
 
 #include "engine/suggest.h"
 #include "models/hf_config.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/hf_names.h"
 
 namespace glim {
@@ -33,10 +34,19 @@ Scalar parse_setting(const std::string& text, const SourceLocation& where) {
   return scalar;
 }
 
+// A run's folder stands for its final weights, or for its newest checkpoint while there are none.
+std::string in_run_folder(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(fs::path(path) / "checkpoints", error) || fs::exists(fs::path(path) / kConfigName, error)) return path;
+  if (fs::exists(fs::path(path) / "model" / kConfigName, error)) return (fs::path(path) / "model").string();
+  const Result<NewestCheckpoint> newest = find_newest_checkpoint((fs::path(path) / "checkpoints").string());
+  return newest && newest->found ? newest->found->path : path;
+}
+
 // MODEL as given, or the model of that name that ships with glim.
 Result<std::string> find_model(const std::string& path) {
   std::error_code error;
-  if (fs::exists(path, error)) return path;
+  if (fs::exists(path, error)) return in_run_folder(path);
   std::vector<std::string> shipped;
   for (const auto& entry : fs::directory_iterator(models_folder(), error)) {
     if (entry.path().extension() == ".toml") shipped.push_back(entry.path().stem().string());

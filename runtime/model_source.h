@@ -1,5 +1,6 @@
 #pragma once
-// What a user names as MODEL: a TOML file, a Hugging Face folder or its config.json, or the name of a model that ships with glim.
+// What a user names as MODEL: a TOML file, a Hugging Face folder or its config.json, a training run's
+// folder, or the name of a model that ships with glim.
 #include <optional>
 #include <span>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
 // What `glim train CONFIG.toml` reads. Relative paths are relative to the file.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,12 @@
 #include "runtime/data/data_config.h"
 
 namespace glim {
+
+struct CheckpointConfig {
+  int64_t every = 0;       // optimizer steps; 0 = at the end, and when the run is told to stop
+  int64_t keep_last = 3;   // that many of the newest stay
+  int64_t keep_every = 0;  // and those whose step is a multiple of this; 0 = no others
+};
 
 struct TrainConfig {
   std::string model;             // MODEL, as on the command line
@@ -27,10 +34,15 @@ struct TrainConfig {
   Rematerialise rematerialise = Rematerialise::kNone;
   int64_t log_every = 10;
   int64_t validate_every = 0;  // steps; 0 = at the end only
-  std::string output;          // folder of the final weights; "" = none
+  // Folder of the run: model/ (the final weights, a Hugging Face folder), checkpoints/, metrics.jsonl, run.html. "" = nothing is kept.
+  std::string output;
+  CheckpointConfig checkpoint;
+  double peak_tflops = 0;   // what the machine could do at best, for the model FLOPs utilisation (MFU); 0 = not known
+  std::string source_text;  // the file, and below it the settings that were changed from outside
 };
 
-Result<TrainConfig> load_train_config(const std::string& file);
+// `settings` are "table.key=value" (a TOML value; a bare word is a string) and win over the file.
+Result<TrainConfig> load_train_config(const std::string& file, std::span<const std::string> settings = {});
 
 // Linear warm-up from 0, then half a cosine down to final_learning_rate at the last step. `step` counts from 0.
 [[nodiscard]] double learning_rate_at(const TrainConfig& config, int64_t step);

@@ -42,7 +42,7 @@ Status list_folder(const std::string& path, bool only_text, std::vector<DataFile
   return ok();
 }
 
-Status add_file(const DataFile& data_file, const Vocabulary& vocabulary, std::span<const std::string> ignored_keys, ContentHash& hash,
+Status add_file(const DataFile& data_file, const Vocabulary& vocabulary, std::span<const std::string> ignored_keys, Checksum& hash,
                 std::vector<TokenBlock>& blocks) {
   const std::string& path = data_file.path;
   GLIM_ASSIGN(MappedFile file, MappedFile::open(path));
@@ -64,9 +64,9 @@ Status add_file(const DataFile& data_file, const Vocabulary& vocabulary, std::sp
       }
       if ((packed.header.flags & PackedHeader::kIsBytes) != 0 && !vocabulary.is_bytes)
         return invalid_file(fmt::format("{}: its tokens are bytes, {}", path, kNoTokenizer));
-      ContentHash own;
+      Checksum own;
       GLIM_TRY(packed.block.add_to(own, size, &hash));
-      if (own.digest() != packed.header.content)
+      if (own.value() != packed.header.content)
         return invalid_file(fmt::format("{}: the documents are damaged: their checksum differs", path));
       blocks.push_back(std::move(packed.block));
       return ok();
@@ -103,9 +103,9 @@ Result<std::vector<DataFile>> list_data_files(std::span<const std::string> files
 
 Result<Documents> load_documents(std::span<const DataFile> files, const Vocabulary& vocabulary, std::span<const std::string> ignored_keys) {
   Documents documents;
-  ContentHash hash;
+  Checksum hash;
   for (const DataFile& file : files) GLIM_TRY(add_file(file, vocabulary, ignored_keys, hash, documents.blocks));
-  documents.digest = hash.digest();
+  documents.digest = hash.value();
   return documents;
 }
 

@@ -13,10 +13,10 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 15;  // tokens written at once; a multiple of 8
 
-Digest header_digest(const PackedHeader& header) {
-  ContentHash hash;
+Hash128 header_digest(const PackedHeader& header) {
+  Checksum hash;
   hash.add(std::as_bytes(std::span(&header, 1)).first(offsetof(PackedHeader, header)));
-  return hash.digest();
+  return hash.value();
 }
 
 Status write_starts(AtomicFile& file, const Documents& documents) {

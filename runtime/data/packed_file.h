@@ -21,8 +21,8 @@ struct PackedHeader {
   char magic[8];
   uint32_t version, token_bytes;  // 1, 2 or 4: the least that holds vocabulary_size - 1
   uint64_t vocabulary_size, num_documents, num_tokens, flags;
-  Digest content;  // of the documents
-  Digest header;   // XXH3 of the bytes before it
+  Hash128 content;  // of the documents
+  Hash128 header;   // XXH3 of the bytes before it
 };
 static_assert(sizeof(PackedHeader) == 80);
 

@@ -87,12 +87,12 @@ void TokenBlock::copy_tokens(int64_t begin, std::span<int32_t> out) const {
   });
 }
 
-Status TokenBlock::add_to(ContentHash& hash, int64_t vocabulary_size, ContentHash* also) const {
+Status TokenBlock::add_to(Checksum& hash, int64_t vocabulary_size, Checksum* also) const {
   constexpr int64_t kChunk = 4096;
   constexpr uint32_t kNoLabel = uint32_t{1} << 31;
   std::vector<int32_t> ids(static_cast<size_t>(std::min(kChunk, num_tokens())));
   std::vector<uint32_t> words(ids.size());
-  ContentHash one;
+  Checksum one;
   for (int64_t document = 0; document < num_documents(); ++document) {
     const int64_t first = begin(document), end = begin(document + 1);
     one.reset();
@@ -111,8 +111,8 @@ Status TokenBlock::add_to(ContentHash& hash, int64_t vocabulary_size, ContentHas
     }
     const auto length = static_cast<uint64_t>(end - first);
     one.add(std::as_bytes(std::span(&length, 1)));
-    hash.add(one.digest());
-    if (also != nullptr) also->add(one.digest());
+    hash.add(one.value());
+    if (also != nullptr) also->add(one.value());
   }
   return ok();
 }

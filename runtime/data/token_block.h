@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/data/content_hash.h"
+#include "runtime/checksum.h"
 #include "runtime/data/vocabulary.h"
 #include "runtime/mapped_file.h"
 
@@ -35,7 +35,7 @@ class TokenBlock {
 
   // Adds a digest of each document to `hash`, of its length, tokens and labels, whatever the form they are stored in. This is the
   // one read of everything; the error is the first token outside the vocabulary. `also`: one more hash that gets the same.
-  [[nodiscard]] Status add_to(ContentHash& hash, int64_t vocabulary_size, ContentHash* also = nullptr) const;
+  [[nodiscard]] Status add_to(Checksum& hash, int64_t vocabulary_size, Checksum* also = nullptr) const;
 
   [[nodiscard]] static int bytes_per_token(int64_t vocabulary_size) {
     return vocabulary_size <= 1 << 8 ? 1 : vocabulary_size <= 1 << 16 ? 2 : 4;

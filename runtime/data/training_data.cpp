@@ -62,10 +62,10 @@ Result<TrainingData> TrainingData::load(const DataConfig& config, const DataOpti
     GLIM_TRY(data.cut(validation, config.overlong, static_cast<uint32_t>(data.blocks_.size()), held_out));
     if (held_out.empty()) return invalid_file(fmt::format("{}: no data to validate on", validation_files.front().path));
     std::move(validation.blocks.begin(), validation.blocks.end(), std::back_inserter(data.blocks_));
-    ContentHash both;
+    Checksum both;
     both.add(documents.digest);
     both.add(validation.digest);
-    data.fingerprint_ = to_hex(both.digest());
+    data.fingerprint_ = to_hex(both.value());
   }
   data.training_ = Packing(std::move(pieces), options.tokens);
   data.validation_ = Packing(std::move(held_out), options.tokens);
