@@ -75,8 +75,8 @@ class DocumentReader final : public nlohmann::json_sax<json> {
     if (std::find(ignored_.begin(), ignored_.end(), name) != ignored_.end()) return true;
     key_ = static_cast<size_t>(std::find(std::begin(kKeys), std::end(kKeys), name) - std::begin(kKeys));
     if (key_ == kNumKeys) {
-      return fail(fmt::format("unknown key {}{}; expected {}, and other keys only if 'ignored_keys' lists them", quote(name),
-                              did_you_mean(name, kKeys), kForms));
+      return fail(fmt::format("unknown key {}, expected {}, or others that 'ignored_keys' lists{}", quote(name), kForms,
+                              did_you_mean(name, kKeys)));
     }
     return found_[key_] = true;
   }

@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       GLIM_CHECK(block.error().code == ErrorCode::kInvalidFile && block.error().where.line > 0, "an error has its line");
       continue;
     }
-    ContentHash hash;
+    Checksum hash;
     GLIM_CHECK(bool(block->add_to(hash, vocabulary.size)), "tokens are in the vocabulary");
     GLIM_CHECK(static_cast<size_t>(block->num_tokens()) <= size, "no more tokens than bytes");
     GLIM_CHECK(block->num_labels(0, block->num_tokens()) <= block->num_tokens(), "a label is a token");

@@ -250,7 +250,7 @@ TEST(TrainingData, errors) {
   EXPECT_NE(message({}, {}).find("no data file or folder"), std::string::npos);
   EXPECT_NE(message({folder / "missing"}, {}).find("No such file"), std::string::npos);
   EXPECT_NE(message({folder / "empty"}, {}).find("has no .txt file"), std::string::npos);
-  EXPECT_NE(message({folder / "nothing.txt"}, {}).find("no text"), std::string::npos);
+  EXPECT_NE(message({folder / "nothing.txt"}, {}).find("no data"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {}, 0.5).find("held out"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {.tokens = 1}).find("expected 2 to 2^30"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {.tokens = int64_t{1} << 31}).find("expected 2 to 2^30"), std::string::npos);
