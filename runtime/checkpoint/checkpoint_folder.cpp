@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <vector>
 
 #include "runtime/atomic_file.h"
 #include "runtime/checkpoint/manifest.h"
@@ -26,6 +27,17 @@ constexpr char kLockName[] = ".lock";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Every level that is new is synced, or a crash could take the run's folder with all its checkpoints.
+Status make_folders(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> missing;
+  for (std::string at = path; !fs::exists(at, error) && !error; at = parent_folder(at)) missing.push_back(at);
+  if (!error) fs::create_directories(path, error);
+  if (error) return io_error(path, "cannot create the folder", error.value());
+  for (const std::string& folder : missing) GLIM_TRY(sync_folder(parent_folder(folder)));
+  return ok();
 }
 
 // -1 when the file system has no locks. A lock goes with the process that holds it, however that ends.
@@ -74,9 +86,7 @@ Result<std::unique_ptr<CheckpointFolder>> CheckpointFolder::open(const std::stri
     return invalid_argument(fmt::format("checkpoints to keep: the last {} and every {} steps; these numbers cannot be negative",
                                         retention.keep_last, retention.keep_every));
   }
-  std::error_code error;
-  if (fs::create_directories(path, error)) GLIM_TRY(sync_folder(parent_folder(path)));
-  if (error) return io_error(path, "cannot create the folder", error.value());
+  GLIM_TRY(make_folders(path));
   GLIM_ASSIGN(const int lock, lock_folder(path));
   std::unique_ptr<CheckpointFolder> folder(new CheckpointFolder(path, retention, lock));
   // Without a lock, nobody knows whether the process that writes them lives, perhaps on another machine.
@@ -94,6 +104,7 @@ Status CheckpointFolder::wait() {
   writer_.join();
   if (!*outcome_) return std::move(outcome_->error());
   last_saved_ = **outcome_;
+  passed_over_.erase(last_saved_->step);  // when it was replaced
   return ok();
 }
 

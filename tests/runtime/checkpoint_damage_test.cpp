@@ -41,7 +41,7 @@ class CheckpointDamage : public testing::Test {
   }
 
   ScratchFolder scratch_{fast_parent()};
-  TrainedModel trained_;
+  TrainedModel trained_{DType::kF32, {"num_layers=1"}};
 };
 
 TEST_F(CheckpointDamage, TruncationIsFound) {
@@ -82,6 +82,31 @@ TEST_F(CheckpointDamage, EveryFlippedBitIsFound) {
     write_file(newer(name), content);
   }
   EXPECT_EQ(find_newest_checkpoint(scratch_.path())->found->state.step, 2);
+}
+
+// What a large model gets: shards and an index.
+TEST_F(CheckpointDamage, ShardsAreReadAndVerified) {
+  {
+    const Result<HfFolder> single = HfFolder::open(newer());
+    ASSERT_TRUE(single);
+    const HfLayout sharded = plan_hf_layout(single->layout().shards.front().tensors, 8'000);
+    const Result<WrittenFiles> written = write_hf_files(newer(), sharded, single->source());
+    ASSERT_TRUE(written) << written.error().to_string();
+    EXPECT_GT(written->size(), 4U);
+    for (const auto& [name, digest] : *written) EXPECT_EQ(digest, *digest_of_file(newer(name)));
+    fs::remove(newer(kSingleName));
+    reseal();
+  }
+  Result<NewestCheckpoint> newest = find_newest_checkpoint(scratch_.path());
+  ASSERT_TRUE(newest && newest->found);
+  EXPECT_EQ(newest->found->state.step, 2);
+  const States before = trained_.read();
+  trained_.clear();
+  ASSERT_TRUE(restore(trained_.model(), *newest->found, trained_.state(0)));
+  EXPECT_EQ(trained_.read(), before);
+  const std::string shard = newest->found->weights.layout().shards.front().file;  // "model-00001-of-..."
+  fs::rename(newer(shard), newer("model-00000" + shard.substr(11)));
+  EXPECT_NE(reason().find("'model-00000" + shard.substr(11) + "' is not in manifest.json"), std::string::npos) << reason();
 }
 
 TEST_F(CheckpointDamage, AllDamagedMeansNone) {

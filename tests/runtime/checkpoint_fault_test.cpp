@@ -24,7 +24,7 @@ TEST_P(CheckpointFault, OfAnyCallCostsOneSave) {
   const std::string reason = std::strerror(GetParam());
   for (const bool same_step : {false, true}) {
     const ScratchFolder scratch(fast_parent());
-    TrainedModel trained;
+    TrainedModel trained(DType::kF32, {"num_layers=1"});
     const auto folder = open_folder(scratch.path(), {2, 0});
     int64_t step = 1;
     trained.fill(step);
@@ -55,12 +55,7 @@ TEST_P(CheckpointFault, OfAnyCallCostsOneSave) {
       EXPECT_NE(message.find(reason), std::string::npos) << message;
       EXPECT_TRUE(folder->wait()) << "said twice";
       for (const std::string& name : names_in(scratch.path())) EXPECT_FALSE(name.starts_with(".step-")) << name;
-      // The one before is as it was, unless this save replaced it before the fault.
-      if (!std::filesystem::exists(scratch / checkpoint_name(before))) {
-        EXPECT_EQ(failed, "rename");
-      } else {
-        EXPECT_TRUE(holds(trained, scratch / checkpoint_name(before), trained.expected_fill(before)));
-      }
+      EXPECT_TRUE(holds(trained, scratch / checkpoint_name(before), trained.expected_fill(before)));
       const Result<NewestCheckpoint> newest = folder->newest();
       ASSERT_TRUE(newest && newest->found && newest->passed_over.empty());
       EXPECT_GE(newest->found->state.step, before);
@@ -153,6 +148,7 @@ TEST(Checkpoint, FullDiskEndsNothing) {
   // An error that nobody waited for is said by the next save, which goes on all the same.
   ASSERT_TRUE(save_now(*folder, trained, 5));
   ASSERT_TRUE(folder->save(trained.model(), trained.state(6)));
+  while (folder->saving()) ::usleep(1000);
   trained.fill(7);
   std::filesystem::remove_all(folder->path() + "/step-00000002");
   const Status seventh = folder->save(trained.model(), trained.state(7));

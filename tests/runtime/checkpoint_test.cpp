@@ -205,6 +205,23 @@ TEST(Checkpoint, OneRunPerFolderAndLeftoversGo) {
   EXPECT_EQ(names_in(scratch.path()), (std::vector<std::string>{".lock", "notes.txt", "step-00000001"}));
 }
 
+TEST(Checkpoint, NeedsNoHuggingFaceConfiguration) {
+  const ScratchFolder scratch;
+  TrainedModel trained;
+  trained.fill(1);
+  TrainingState state = trained.state(1);
+  state.hf_config = state.configuration = "";
+  const auto folder = open_folder(scratch / "new/run/checkpoints/");
+  ASSERT_TRUE(folder->save(trained.model(), state));
+  const Result<NewestCheckpoint> newest = folder->newest();
+  ASSERT_TRUE(newest && newest->found);
+  trained.clear();
+  const Result<Resumed> restored = restore(trained.model(), *newest->found, state);
+  ASSERT_TRUE(restored);
+  expect_equal(restored->state, state);
+  EXPECT_EQ(trained.read(), trained.expected_fill(1));
+}
+
 TEST(Checkpoint, NothingToResumeFrom) {
   const ScratchFolder scratch;
   const Result<NewestCheckpoint> none = find_newest_checkpoint(scratch / "absent");
