@@ -50,7 +50,7 @@ class Builder {
       GLIM_ASSIGN(const int64_t extent, names_.extent(dim.value, 1, "a dimension"));
       built_.dims[dim.name.text] = extent;
     }
-    GLIM_ASSIGN(parameters_, expand_parameters(spec_, names_, options_.real));
+    GLIM_ASSIGN(parameters_, expand_parameters(spec_, names_, options_.real, options_.max_instances));
     for (const InputSpec& input : spec_.inputs) GLIM_TRY(check_derived(input));
     for (const BlockSpec& block : spec_.blocks) GLIM_TRY(resolve_block(block));
     GLIM_TRY(resolve_outputs());
@@ -187,8 +187,8 @@ class Builder {
 
   Status resolve_block(const BlockSpec& block) {
     GLIM_ASSIGN(const int64_t layers, num_instances(block, names_));
-    if (ops_.size() + static_cast<size_t>(layers) * block.ops.size() > kMaxInstances) {
-      return invalid_argument(fmt::format("the model has more than {} ops", kMaxInstances), block.name.where);
+    if (ops_.size() + static_cast<size_t>(layers) * block.ops.size() > options_.max_instances) {
+      return invalid_argument(fmt::format("the model has more than {} ops", options_.max_instances), block.name.where);
     }
     RefMap carried;
     for (const Name& name : block.carry) {

@@ -13,16 +13,20 @@
 namespace glim {
 namespace {
 
-// Walks the text as a TOML lexer would and measures only depth. The parser stops at the first error, so losing step with it
-// after malformed text does no harm.
-class DepthCheck {
+// Walks the text as a TOML lexer would; measures depth, and counts what begins a value or a table. The parser stops at the first error, so
+// losing step with it after malformed text does no harm.
+class SizeCheck {
  public:
-  DepthCheck(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  SizeCheck(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   Status run() {
     int brackets = 0, dots = 0;
+    size_t num_values = 0;
     while (at_ < text_.size()) {
       const char c = text_[at_];
+      constexpr std::string_view kBeginners = "=,[{.";
+      if (kBeginners.find(c) != std::string_view::npos && ++num_values > kMaxTomlValues)
+        return error(fmt::format("the file has more than {} values", kMaxTomlValues));
       switch (c) {
         case '#': skip_until_newline(); continue;
         case '"':
@@ -96,7 +100,7 @@ SourceLocation location(const toml::source_region& source, const std::string& fi
   return {file, static_cast<int>(source.begin.line), static_cast<int>(source.begin.column)};
 }
 
-// Recursion is bounded by the caps that DepthCheck has enforced.
+// Recursion is bounded by the caps that SizeCheck has enforced.
 Result<TomlValue> convert(const toml::node& node, const std::string& file) {
   TomlValue value;
   value.where = location(node.source(), file);
@@ -164,7 +168,7 @@ std::string_view to_string(TomlValue::Kind kind) {
 Result<TomlValue> parse_toml(std::string_view text, const std::string& file) {
   if (text.size() > kMaxTomlBytes)
     return invalid_argument(fmt::format("the file has {} bytes; a model file has at most {}", text.size(), kMaxTomlBytes), {file});
-  GLIM_TRY(DepthCheck(text, file).run());
+  GLIM_TRY(SizeCheck(text, file).run());
   const toml::parse_result parsed = toml::parse(text, std::string_view(file));
   if (!parsed) return invalid_argument(std::string(parsed.error().description()), location(parsed.error().source(), file));
   return convert(parsed.table(), file);

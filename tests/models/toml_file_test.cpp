@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "models/spec.h"
+#include "tests/resource_bounds.h"
+
 namespace glim {
 namespace {
 
@@ -44,6 +47,52 @@ TEST(TomlFile, RefusesHostileDepthAndSize) {
   std::string wide;
   for (int k = 0; k < 5000; ++k) wide += "k" + std::to_string(k) + " = 1\n";
   EXPECT_NE(error_of(wide).find("more than 4096 keys"), std::string::npos);
+}
+
+// As much of one thing as a file can hold: a megabyte of text must not become hundreds of megabytes of values.
+TEST(TomlFile, NoMegabyteOfTextIsExpensive) {
+  const auto filled = [](std::string text, std::string_view unit, std::string_view end = "") {
+    while (text.size() + unit.size() + end.size() <= kMaxTomlBytes) text += unit;
+    return text.append(end);
+  };
+  const auto numbered = [](std::string_view before, std::string_view after) {
+    std::string text;
+    for (int k = 0; text.size() + 60 < kMaxTomlBytes; ++k) text.append(before).append(std::to_string(k)).append(after);
+    return text;
+  };
+  const std::string too_many = "the file has more than 100000 values";
+  const std::pair<std::string, std::string> table[] = {
+      {filled("a = [", "1,", "]\n"), too_many},
+      {filled("a = [", "[],", "]\n"), too_many},
+      {filled("a = [", "{},", "]\n"), too_many},
+      {filled("a = [", "'',", "]\n"), too_many},
+      {filled("", "[[a]]\n"), too_many},
+      {numbered("[a.b.c.d.e.f.g.h.i.j.k.l.m.n.o", "]\n"), too_many},
+      {numbered("x.y.z", " = 1\n"), too_many},
+      {numbered("[t", "]\n"), "m.toml: a table has more than 4096 keys"},
+      {numbered("k", " = \"some text\"\n").substr(0, 99'990), "m.toml: a table has more than 4096 keys"},
+      {filled("a = \"", "text ", "\"\n"), "accepted"},
+      {filled("a = \"", "text ", "\n"), "m.toml:1:"},
+      {filled("a = \"\"\"", "\n"), "m.toml:"},
+      {filled("", "# comment\n"), "accepted"},
+      {filled("a = ", "1"), "m.toml:1:"},
+      {filled("a = 0.", "1"), "m.toml:1:"},
+      {filled("", "a"), "m.toml:1:"},
+      {filled("a = [", "\n# comment\n"), "m.toml:"},
+      {filled("a = \"", "\\u0041", "\""), "accepted"},
+      {filled("a = 1", " "), "accepted"},
+  };
+  for (const auto& [text, expected] : table) {
+    SCOPED_TRACE(text.substr(0, 40));
+    const std::string error = bounded([&] { return error_of(text); });
+    EXPECT_NE(error.find(expected), std::string::npos) << error.substr(0, 200);
+    EXPECT_LT(error.size(), 1000U);
+    (void)bounded([&] { return parse_spec(text, "m.toml") ? 1 : 0; });
+  }
+  // Just inside the cap.
+  std::string most = "a = [";
+  for (size_t k = 0; k + 3 < kMaxTomlValues; ++k) most += "1,";
+  EXPECT_EQ(bounded([&] { return error_of(most + "]\n"); }), "accepted");
 }
 
 TEST(TomlFile, SurvivesDocumentsThatBreakTheParser) {
