@@ -11,7 +11,16 @@ std::string Error::to_string() const {
   std::string text;
   if (!where.file.empty()) text += where.file + ":";
   if (where.line > 0) text += fmt::format("{}:{}:", where.line, where.column);
-  return text.empty() ? message : text + " " + message;
+  text += text.empty() ? message : " " + message;
+  std::string shown;  // what comes from files must not steer a terminal
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f)
+      shown += fmt::format("\\x{:02x}", byte);
+    else
+      shown += c;
+  }
+  return shown;
 }
 
 int exit_code(ErrorCode code) {

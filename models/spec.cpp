@@ -249,6 +249,8 @@ class SpecParser {
     GLIM_ASSIGN(const TomlMember* init, reader.need("init"));
     GLIM_TRY(parse_init(*init, param));
     GLIM_ASSIGN(param.hf, reader.take_text("hf"));
+    if (param.hf.text.size() > kMaxCheckpointName)  // every layer has its own
+      return invalid_argument(fmt::format("a checkpoint name has at most {} bytes", kMaxCheckpointName), param.hf.where);
     const bool has_layer = param.hf.text.find("{i}") != std::string::npos;
     if (!param.hf.empty() && has_layer != block.count.has_value()) {
       return invalid_argument(has_layer ? "'hf' has {i}, but a block has no layers" : "'hf' needs {i}: every layer has a tensor of its own",

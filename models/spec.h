@@ -149,6 +149,7 @@ struct ModelSpec {
 inline constexpr int64_t kMaxLayers = 10'000;
 inline constexpr size_t kMaxOps = 10'000;  // written in one model
 inline constexpr int kMaxExtends = 16;
+inline constexpr size_t kMaxCheckpointName = 256;
 
 // Reads a file, the files that it extends, merges them and checks all that needs no op table: unknown and duplicate names,
 // unknown keys, kinds of values.

@@ -8,6 +8,16 @@
 
 #define TOML_EXCEPTIONS 0
 #define TOML_ASSERT(x) ((void)0)
+// Version 3.3 calls it unreachable that a character between U+00A1 and U+FEFF is no white space ("\\" at the end of a line and then an
+// accented letter, in a good document): undefined behaviour. Here it is the answer "no".
+#if __has_include(<toml++/impl/unicode.h>)
+#include <toml++/impl/forward_declarations.h>
+#pragma push_macro("TOML_UNREACHABLE")
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE return false
+#include <toml++/impl/unicode.h>
+#pragma pop_macro("TOML_UNREACHABLE")
+#endif
 #include <toml++/toml.h>
 
 namespace glim {
@@ -100,6 +110,8 @@ SourceLocation location(const toml::source_region& source, const std::string& fi
   return {file, static_cast<int>(source.begin.line), static_cast<int>(source.begin.column)};
 }
 
+std::string too_long(std::string_view what) { return fmt::format("a {} has more than {} bytes", what, kMaxTomlString); }
+
 // Recursion is bounded by the caps that SizeCheck has enforced.
 Result<TomlValue> convert(const toml::node& node, const std::string& file) {
   TomlValue value;
@@ -109,6 +121,7 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
       if (node.as_table()->size() > kMaxTableKeys)
         return invalid_argument(fmt::format("a table has more than {} keys", kMaxTableKeys), value.where);
       for (const auto& [key, child] : *node.as_table()) {
+        if (key.str().size() > kMaxTomlString) return invalid_argument(too_long("key"), location(key.source(), file));
         GLIM_ASSIGN(TomlValue converted, convert(child, file));
         value.members.push_back({std::string(key.str()), location(key.source(), file), std::move(converted)});
       }
@@ -128,6 +141,7 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
     case toml::node_type::string:
       value.kind = TomlValue::Kind::kString;
       value.text = node.as_string()->get();
+      if (value.text.size() > kMaxTomlString) return invalid_argument(too_long("string"), value.where);
       return value;
     case toml::node_type::integer:
       value.kind = TomlValue::Kind::kInteger;

@@ -85,8 +85,8 @@ TEST(HostileConfig, MuseGlimmer) {
        {head_dim, "\"head_dim\": " + std::string(100'000, '9'), "config.json: "},
        {head_dim, R"("head_dim": 2147483647)", "'num_heads * head_dim' = 8589934588"},
        {head_dim, "\"head_dim\": \"" + std::string(1'000'000, 'x') + "\"", integer_error(path + "head_dim", "\"xxx")},
-       {layers, R"("num_hidden_layers": 10001)", "config.json: "},
-       {layers, R"("num_hidden_layers": 2147483647)", "config.json: "},
+       {layers, R"("num_hidden_layers": 10001)", "the layer count of 'decoder' must be at most 10000, not 10001"},
+       {layers, R"("num_hidden_layers": 2147483647)", "must be at most 10000, not 2147483647"},
        {layers, R"("num_hidden_layers": 5)", "has 4 elements, but the model has 5 layers"},
        {softcap, R"("final_logit_softcapping": "20")", "'text_config.final_logit_softcapping' must be a number, not \"20\""},
        {softcap, R"("final_logit_softcapping": false)", "must be a number, not false"},
@@ -130,8 +130,9 @@ TEST(HostileConfig, MuseGlimmer) {
 
 TEST(HostileConfig, Llama) {
   expect_errors("llama.toml", "tests/golden/llama_untied/config.json",
-                {{"\"num_attention_heads\":", "\"num_attention_heads\": 7, \"was\":", "hidden"},
-                 {"\"hidden_size\":", "\"hidden_size\": 2147483647, \"was\":", "'"},
+                {{"\"num_attention_heads\":", "\"num_attention_heads\": 7, \"was\":",
+                  "attention: num_heads (7) must be a positive multiple of num_kv_heads (2)"},
+                 {"\"hidden_size\":", "\"hidden_size\": 2147483647, \"was\":", "accepted"},
                  {"\"vocab_size\":", "\"vocab_size\": 2147483647, \"was\":", "accepted"},
                  {"\"vocab_size\":", "\"vocab_size\": -1, \"was\":", integer_error("vocab_size", "-1")},
                  {"\"rms_norm_eps\":", "\"rms_norm_eps\": \"1e-6\", \"was\":", "'rms_norm_eps' must be a number, not \"1e-6\""},

@@ -72,7 +72,8 @@ TEST_F(TomlSuite, ValidDocumentsAreAccepted) {
     const bool has_date = meaning.find("\"date") != std::string::npos || meaning.find("\"time") != std::string::npos;
     const bool has_infinite = meaning.find("inf\"") != std::string::npos || meaning.find("nan\"") != std::string::npos;
     EXPECT_TRUE((tree.error().message == "dates and times have no meaning in a model file" && has_date) ||
-                (tree.error().message == "a number must be finite" && has_infinite))
+                (tree.error().message == "a number must be finite" && has_infinite) ||
+                tree.error().message.find("is not supported in TOML 1.0.0 and earlier") != std::string::npos)
         << tree.error().to_string();
   }
   EXPECT_GE(accepted, 75U);

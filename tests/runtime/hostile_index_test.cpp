@@ -118,6 +118,11 @@ TEST_F(HostileIndex, TheIndexItself) {
   write_file(path, "{");
   fs::resize_file(path, uint64_t{8} << 30);
   expect_refused("over the limit of 100000000");
+  fs::remove(path);
+  write_file(in_folder("model.safetensors"), shard("a"));
+  write_file(in_folder("config.json"), "{");
+  fs::resize_file(in_folder("config.json"), uint64_t{8} << 30);
+  expect_refused("config.json: 8589934592 bytes, over the limit of 4194304");
 }
 
 TEST(ResourceBounds, AreMeasured) {
