@@ -42,7 +42,7 @@ void add_check(CLI::App& app, Body& body) {
   CLI::App* command = app.add_subcommand("check", "check gradients against finite differences, and lowered against plain programs, in f64");
   add_model_options(*command, *options);
   command->add_option("--backend", options->backend, "cpu or cuda")->capture_default_str();
-  command->add_option("--threads", options->threads, "threads (default: every core, or GLIM_NUM_THREADS)");
+  add_threads_option(*command, options->threads);
   command->add_option("--tokens", check_options->tokens, "T")->capture_default_str()->check(CLI::Range(2, 1 << 20));
   command->add_option("--segments", check_options->segments, "G")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   command->add_option("--seed", check_options->seed, "of parameters and tokens")->capture_default_str();

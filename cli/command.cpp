@@ -22,7 +22,13 @@ void add_run_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--weights", options.weights, "a .safetensors file or an HF folder")->type_name("PATH");
   command.add_option("--dtype", options.dtype, "f32, f64 or bf16 (f32 arithmetic)")->capture_default_str();
   command.add_option("--backend", options.backend, "cpu or cuda")->capture_default_str();
-  command.add_option("--threads", options.threads, "threads (default: every core, or GLIM_NUM_THREADS)");
+  add_threads_option(command, options.threads);
+}
+
+void add_threads_option(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "threads (default: every core, or GLIM_NUM_THREADS)")
+      ->envname("GLIM_NUM_THREADS")
+      ->check(CLI::Range(0, 1024));
 }
 
 Result<DType> real_dtype(const ModelOptions& options) {

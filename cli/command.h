@@ -35,6 +35,7 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);  // MODEL, --set
 void add_run_options(CLI::App& command, ModelOptions& options);    // the above, --weights, --dtype, --backend, --threads
+void add_threads_option(CLI::App& command, int& threads);          // --threads, or GLIM_NUM_THREADS: 1 to 1024, 0 = every core
 [[nodiscard]] Result<DType> real_dtype(const ModelOptions& options);
 [[nodiscard]] Status check_backend(const ModelOptions& options);
 

@@ -12,7 +12,17 @@ std::string Error::to_string() const {
   if (!where.file.empty()) text += where.file + ":";
   if (where.line > 0) text += fmt::format("{}:", where.line);
   if (where.line > 0 && where.column > 0) text += fmt::format("{}:", where.column);
-  return text.empty() ? message : text + " " + message;
+  text += text.empty() ? message : " " + message;
+  std::string shown;  // what comes from files must not steer a terminal
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '
+') || byte == 0x7f)
+      shown += fmt::format("\x{:02x}", byte);
+    else
+      shown += c;
+  }
+  return shown;
 }
 
 int exit_code(ErrorCode code) {

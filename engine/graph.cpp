@@ -36,9 +36,10 @@ Result<NodeId> Graph::emit(OpId op, std::span<const ValueId> in, std::span<const
   const size_t fixed = def.operands.size() - (variadic ? 1 : 0);
   std::vector<ValueId> operands(in.begin(), in.end());
   if (operands.size() < fixed) operands.resize(fixed);
-  if ((operands.size() > fixed && !variadic) || operands.size() > UINT16_MAX) {
+  if (operands.size() > fixed && !variadic)
     return invalid_argument(fmt::format("{} takes {} operands, not {}", def.name, fixed, in.size()));
-  }
+  if (operands.size() > UINT16_MAX)
+    return invalid_argument(fmt::format("{}: {} operands are more than the {} that an op can have", def.name, in.size(), UINT16_MAX));
   std::vector<const TensorType*> types(operands.size(), nullptr);
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].valid()) {

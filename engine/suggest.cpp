@@ -5,7 +5,8 @@
 namespace glim {
 namespace {
 
-constexpr size_t kLongestName = 128;  // a longer name is noise, and the distance costs length squared
+constexpr size_t kLongestName = 128;      // a longer name is noise, and the distance costs length squared
+constexpr size_t kMostCells = 8'000'000;  // of all distances of one question: there may be a million candidates, all from a file
 
 // Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -27,11 +28,14 @@ template <class Strings>
 std::string closest(std::string_view name, const Strings& candidates) {
   if (name.size() > kLongestName) return "";
   std::string best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 2) + 1;
+  size_t best_distance = std::max<size_t>(2, name.size() / 2) + 1, num_cells = 0;
   for (const auto& candidate : candidates) {
-    if (candidate.size() > kLongestName) continue;
+    const size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
+    if (candidate.size() > kLongestName || longer - shorter >= best_distance) continue;  // no distance is below that of the lengths
+    num_cells += longer * shorter;
+    if (num_cells > kMostCells) break;
     const size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance && distance < std::max(name.size(), candidate.size())) {
+    if (distance < best_distance && distance < longer) {
       best = std::string(candidate);
       best_distance = distance;
     }

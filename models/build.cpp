@@ -50,7 +50,7 @@ class Builder {
       GLIM_ASSIGN(const int64_t extent, names_.extent(dim.value, 1, "a dimension"));
       built_.dims[dim.name.text] = extent;
     }
-    GLIM_ASSIGN(parameters_, expand_parameters(spec_, names_, options_.real));
+    GLIM_ASSIGN(parameters_, expand_parameters(spec_, names_, options_.real, options_.max_instances));
     for (const InputSpec& input : spec_.inputs) GLIM_TRY(check_derived(input));
     for (const BlockSpec& block : spec_.blocks) GLIM_TRY(resolve_block(block));
     GLIM_TRY(resolve_outputs());
@@ -187,9 +187,14 @@ class Builder {
 
   Status resolve_block(const BlockSpec& block) {
     GLIM_ASSIGN(const int64_t layers, num_instances(block, names_));
-    if (ops_.size() + static_cast<size_t>(layers) * block.ops.size() > kMaxInstances) {
-      return invalid_argument(fmt::format("the model has more than {} ops", kMaxInstances), block.name.where);
+    if (ops_.size() + static_cast<size_t>(layers) * block.ops.size() > options_.max_instances) {
+      return invalid_argument(fmt::format("the model has more than {} ops", options_.max_instances), block.name.where);
     }
+    num_layer_outputs_ += static_cast<size_t>(layers) *
+                          static_cast<size_t>(std::count_if(spec_.outputs.begin(), spec_.outputs.end(),
+                                                            [&](const OutputSpec& o) { return o.layers.text == block.name.text; }));
+    if (num_layer_outputs_ > options_.max_instances)
+      return invalid_argument(fmt::format("the model has more than {} outputs", options_.max_instances), block.name.where);
     RefMap carried;
     for (const Name& name : block.carry) {
       const auto found = flow_.find(name.text);
@@ -488,9 +493,11 @@ class Builder {
   // "in f32[16,32], weight f32[8,16]; in decoder.0"
   std::string describe_operands(const OpInstance& op, const std::vector<ValueId>& operands, bool in_stack) const {
     const OpDef& def = table_[op.op];
+    constexpr size_t kMaxShown = 16;
     std::string text;
     for (size_t k = 0; k < operands.size(); ++k) {
-      if (!operands[k].valid()) continue;
+      if (k == kMaxShown) text += ", ...";
+      if (k >= kMaxShown || !operands[k].valid()) continue;
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", def.operands[std::min(k, def.operands.size() - 1)].name,
                           to_string(built_.graph.type(operands[k])));
     }
@@ -571,6 +578,7 @@ class Builder {
   std::vector<OpInstance> ops_;
   RefMap flow_;                                           // what blocks left behind: "x" (the latest), "embed.x"
   std::map<std::string, std::vector<Ref>> layer_values_;  // of per-layer outputs
+  size_t num_layer_outputs_ = 0;
   std::vector<WantedOutput> wanted_;
   std::vector<bool> input_needed_;
   std::vector<ValueId> input_values_;

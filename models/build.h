@@ -11,6 +11,8 @@
 
 namespace glim {
 
+inline constexpr size_t kMaxInstances = 1'000'000;
+
 // An argument of a derived input: the name of a host value, or a number.
 struct DerivedArgument {
   std::string name;
@@ -50,6 +52,7 @@ struct BuildOptions {
   std::map<std::string, int64_t> runtime_dims;  // T, G, R, ...: those that the wanted outputs need
   std::vector<std::string> outputs;  // wanted. A per-layer output is asked for as "hidden" or "hidden.3". Empty: all that are not per layer
   std::vector<std::string> optional_inputs;  // optional inputs that shall be there
+  size_t max_instances = kMaxInstances;      // parameters, or ops, over all layers; more is an error
 };
 
 struct BuiltModel {

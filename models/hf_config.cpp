@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 Result<Json> parse_config(std::string_view text, const std::string& file) {
-  GLIM_ASSIGN(Json root, parse_strict_json(text, file));
+  GLIM_ASSIGN(Json root, parse_strict_json(text, file, kMaxConfigValues));
   if (!root.is_object()) return invalid_file("a config is a JSON object", {file});
   return root;
 }

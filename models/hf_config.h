@@ -7,7 +7,7 @@
 
 namespace glim {
 
-inline constexpr size_t kMaxConfigBytes = size_t{4} << 20;
+inline constexpr size_t kMaxConfigBytes = size_t{4} << 20, kMaxConfigValues = 200'000;
 
 // `models_dir` holds the model files; the one that says [hf] model_type = "..." itself (not through extends) is taken. Errors name the
 // key of config.json, what it holds and what was expected. Duplicate keys are refused.

@@ -15,13 +15,14 @@ std::string with_layer(std::string pattern, int64_t layer) {
 
 class Expansion {
  public:
-  Expansion(const ModelSpec& spec, Names& names, DType real) : spec_(spec), names_(names), real_(real) {}
+  Expansion(const ModelSpec& spec, Names& names, DType real, size_t max_instances)
+      : spec_(spec), names_(names), real_(real), max_instances_(max_instances) {}
 
   Result<ParameterTable> run() {
     for (const BlockSpec& block : spec_.blocks) {
       GLIM_ASSIGN(const int64_t layers, num_instances(block, names_));
-      if (table_.parameters.size() + static_cast<size_t>(layers) * block.params.size() > kMaxInstances) {
-        return invalid_argument(fmt::format("the model has more than {} parameters", kMaxInstances), block.name.where);
+      if (table_.parameters.size() + static_cast<size_t>(layers) * block.params.size() > max_instances_) {
+        return invalid_argument(fmt::format("the model has more than {} parameters", max_instances_), block.name.where);
       }
       for (int64_t layer = 0; layer < layers; ++layer) {
         names_.enter_layer(block.count ? &block : nullptr, layer, layers);
@@ -124,6 +125,7 @@ class Expansion {
   const ModelSpec& spec_;
   Names& names_;
   DType real_;
+  size_t max_instances_;
   ParameterTable table_;
   std::vector<Tied> tied_;
   std::map<std::string, size_t> ties_;
@@ -131,7 +133,9 @@ class Expansion {
 
 }  // namespace
 
-Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DType real) { return Expansion(spec, names, real).run(); }
+Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DType real, size_t max_instances) {
+  return Expansion(spec, names, real, max_instances).run();
+}
 
 Result<int64_t> num_instances(const BlockSpec& block, Names& names) {
   if (!block.count) return int64_t{1};

@@ -9,15 +9,13 @@
 
 namespace glim {
 
-inline constexpr size_t kMaxInstances = 1'000'000;  // parameters, or ops, over all layers
-
 struct ParameterTable {
   static constexpr size_t kAbsent = ~size_t{0};  // declared, but its `when` does not hold
   std::vector<ModelParameter> parameters;
   std::vector<SourceLocation> places;                // of the declarations
   std::map<std::string, size_t, std::less<>> index;  // every name, tied ones too, -> parameters
 };
-Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DType real);
+Result<ParameterTable> expand_parameters(const ModelSpec& spec, Names& names, DType real, size_t max_instances = kMaxInstances);
 
 // Layers of a stack (1 to kMaxLayers); 1 for a block.
 Result<int64_t> num_instances(const BlockSpec& block, Names& names);

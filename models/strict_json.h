@@ -10,7 +10,10 @@
 
 namespace glim {
 
+inline constexpr int kMaxJsonDepth = 32;
+inline constexpr size_t kMaxJsonValues = 1'000'000;  // the tree costs more memory than its text: "[]," makes an array
+
 // `path` is for messages only. Errors: kInvalidFile.
-[[nodiscard]] Result<nlohmann::json> parse_strict_json(std::string_view text, const std::string& path, int max_depth = 32);
+[[nodiscard]] Result<nlohmann::json> parse_strict_json(std::string_view text, const std::string& path, size_t max_values = kMaxJsonValues);
 
 }  // namespace glim

@@ -8,21 +8,35 @@
 
 #define TOML_EXCEPTIONS 0
 #define TOML_ASSERT(x) ((void)0)
+// Version 3.3 calls it unreachable that a character between U+00A1 and U+FEFF is no white space ("\\" at the end of a line and then an
+// accented letter, in a good document): undefined behaviour. Here it is the answer "no".
+#if __has_include(<toml++/impl/unicode.h>)
+#include <toml++/impl/forward_declarations.h>
+#pragma push_macro("TOML_UNREACHABLE")
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE return false
+#include <toml++/impl/unicode.h>
+#pragma pop_macro("TOML_UNREACHABLE")
+#endif
 #include <toml++/toml.h>
 
 namespace glim {
 namespace {
 
-// Walks the text as a TOML lexer would and measures only depth. The parser stops at the first error, so losing step with it
-// after malformed text does no harm.
-class DepthCheck {
+// Walks the text as a TOML lexer would; measures depth, and counts what begins a value or a table. The parser stops at the first error, so
+// losing step with it after malformed text does no harm.
+class SizeCheck {
  public:
-  DepthCheck(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  SizeCheck(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   Status run() {
     int brackets = 0, dots = 0;
+    size_t num_values = 0;
     while (at_ < text_.size()) {
       const char c = text_[at_];
+      constexpr std::string_view kBeginners = "=,[{.";
+      if (kBeginners.find(c) != std::string_view::npos && ++num_values > kMaxTomlValues)
+        return error(fmt::format("the file has more than {} values", kMaxTomlValues));
       switch (c) {
         case '#': skip_until_newline(); continue;
         case '"':
@@ -96,7 +110,9 @@ SourceLocation location(const toml::source_region& source, const std::string& fi
   return {file, static_cast<int>(source.begin.line), static_cast<int>(source.begin.column)};
 }
 
-// Recursion is bounded by the caps that DepthCheck has enforced.
+std::string too_long(std::string_view what) { return fmt::format("a {} has more than {} bytes", what, kMaxTomlString); }
+
+// Recursion is bounded by the caps that SizeCheck has enforced.
 Result<TomlValue> convert(const toml::node& node, const std::string& file) {
   TomlValue value;
   value.where = location(node.source(), file);
@@ -105,6 +121,7 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
       if (node.as_table()->size() > kMaxTableKeys)
         return invalid_argument(fmt::format("a table has more than {} keys", kMaxTableKeys), value.where);
       for (const auto& [key, child] : *node.as_table()) {
+        if (key.str().size() > kMaxTomlString) return invalid_argument(too_long("key"), location(key.source(), file));
         GLIM_ASSIGN(TomlValue converted, convert(child, file));
         value.members.push_back({std::string(key.str()), location(key.source(), file), std::move(converted)});
       }
@@ -124,6 +141,7 @@ Result<TomlValue> convert(const toml::node& node, const std::string& file) {
     case toml::node_type::string:
       value.kind = TomlValue::Kind::kString;
       value.text = node.as_string()->get();
+      if (value.text.size() > kMaxTomlString) return invalid_argument(too_long("string"), value.where);
       return value;
     case toml::node_type::integer:
       value.kind = TomlValue::Kind::kInteger;
@@ -164,7 +182,7 @@ std::string_view to_string(TomlValue::Kind kind) {
 Result<TomlValue> parse_toml(std::string_view text, const std::string& file) {
   if (text.size() > kMaxTomlBytes)
     return invalid_argument(fmt::format("the file has {} bytes; a model file has at most {}", text.size(), kMaxTomlBytes), {file});
-  GLIM_TRY(DepthCheck(text, file).run());
+  GLIM_TRY(SizeCheck(text, file).run());
   const toml::parse_result parsed = toml::parse(text, std::string_view(file));
   if (!parsed) return invalid_argument(std::string(parsed.error().description()), location(parsed.error().source(), file));
   return convert(parsed.table(), file);

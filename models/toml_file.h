@@ -36,10 +36,10 @@ struct TomlMember {
 inline constexpr size_t kMaxTomlBytes = size_t{1} << 20;
 inline constexpr int kMaxKeyDepth = 16;      // segments of one dotted key
 inline constexpr int kMaxBracketDepth = 32;  // nesting of arrays and inline tables
+inline constexpr size_t kMaxTableKeys = 4096, kMaxTomlString = 4096;
+inline constexpr size_t kMaxTomlValues = 100'000;  // of a file, tables and arrays included: each costs a few hundred bytes of memory
 
-inline constexpr size_t kMaxTableKeys = 4096;
-
-// Both depth caps are checked before the TOML library sees the text: its parser recurses on the depth of a key.
+// Depths and the number of values are checked before the TOML library sees the text: its parser recurses on the depth of a key.
 Result<TomlValue> parse_toml(std::string_view text, const std::string& file);
 Result<TomlValue> read_toml(const std::string& file);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/quote.h"
+#include "models/hf_config.h"
 #include "models/strict_json.h"
 #include "runtime/hf_names.h"
 
@@ -88,6 +89,8 @@ Result<HfFolder> HfFolder::open(const std::string& path) {
     if (fs::exists(fs::path(path) / kConfigName, error)) {
       GLIM_ASSIGN(const std::string real, file_inside(path, kConfigName));
       GLIM_ASSIGN(const MappedFile config, MappedFile::open(real));
+      if (config.bytes().size() > kMaxConfigBytes)  // it is kept, for the export
+        return invalid_file(fmt::format("{}: {} bytes, over the limit of {}", real, config.bytes().size(), kMaxConfigBytes));
       out.layout_.files.emplace_back(kConfigName, config.text());
     }
     if (indexed) {

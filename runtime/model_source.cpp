@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/quote.h"
 #include "engine/suggest.h"
 #include "models/hf_config.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -48,11 +49,16 @@ Result<std::string> find_model(const std::string& path) {
   std::error_code error;
   if (fs::exists(path, error)) return in_run_folder(path);
   std::vector<std::string> shipped;
-  for (const auto& entry : fs::directory_iterator(models_folder(), error)) {
-    if (entry.path().extension() == ".toml") shipped.push_back(entry.path().stem().string());
+  for (fs::directory_iterator at(models_folder(), error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == ".toml") shipped.push_back(at->path().stem().string());
   }
+  if (error)
+    return Error{
+        ErrorCode::kIo,
+        fmt::format("there is no file {}, and the folder of model files (GLIM_MODELS) cannot be read: {}", quote(path), error.message()),
+        {models_folder()}};
   if (std::find(shipped.begin(), shipped.end(), path) != shipped.end()) return (fs::path(models_folder()) / (path + ".toml")).string();
-  return invalid_argument(fmt::format("there is no file, folder or shipped model '{}'{}", path, did_you_mean(path, shipped)));
+  return invalid_argument(fmt::format("there is no file, folder or shipped model {}{}", quote(path), did_you_mean(path, shipped)));
 }
 
 }  // namespace
@@ -64,24 +70,25 @@ std::string models_folder() {
 
 Status set_value(ModelSpec& spec, const std::string& setting) {
   const size_t equals = setting.find('=');
-  if (equals == std::string::npos || equals == 0) return invalid_argument(fmt::format("'{}' is not of the form name=value", setting));
+  if (equals == std::string::npos || equals == 0) return invalid_argument(fmt::format("{} is not of the form name=value", quote(setting)));
   const std::string name = setting.substr(0, equals);
   std::vector<std::string> known;
   for (std::vector<NamedScalar>* group : {&spec.dims, &spec.constants, &spec.flags}) {
     for (NamedScalar& entry : *group) {
       known.push_back(entry.name.text);
       if (entry.name.text != name) continue;
-      entry.value = parse_setting(setting.substr(equals + 1), {"--set " + setting, 0, 0});
+      entry.value = parse_setting(setting.substr(equals + 1), {"--set " + printable(setting), 0, 0});
       return ok();
     }
   }
-  return invalid_argument(fmt::format("{} has no dim, constant or flag '{}'{}", spec.file, name, did_you_mean(name, known)));
+  return invalid_argument(fmt::format("{} has no dim, constant or flag {}{}", spec.file, quote(name), did_you_mean(name, known)));
 }
 
 Result<ModelSource> open_model(const std::string& path, std::span<const std::string> settings, const std::string& weights) {
   GLIM_ASSIGN(const std::string found, find_model(path));
   ModelSource source;
-  const bool is_folder = fs::is_directory(found);
+  std::error_code error;
+  const bool is_folder = fs::is_directory(found, error);
   const std::string checkpoint = !weights.empty() ? weights : is_folder ? found : "";
   if (is_folder || fs::path(found).extension() == ".json") {
     source.config_json = is_folder ? (fs::path(found) / kConfigName).string() : found;
@@ -91,7 +98,7 @@ Result<ModelSource> open_model(const std::string& path, std::span<const std::str
   }
   for (const std::string& setting : settings) GLIM_TRY(set_value(source.spec, setting));
   const bool has_weights =
-      !weights.empty() || fs::exists(fs::path(checkpoint) / kSingleName) || fs::exists(fs::path(checkpoint) / kIndexName);
+      !weights.empty() || fs::exists(fs::path(checkpoint) / kSingleName, error) || fs::exists(fs::path(checkpoint) / kIndexName, error);
   if (!checkpoint.empty() && has_weights) {
     GLIM_ASSIGN(HfFolder folder, HfFolder::open(checkpoint));
     for (BlockSpec& block : source.spec.blocks) {

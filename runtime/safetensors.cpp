@@ -231,16 +231,8 @@ std::optional<uint64_t> checked_bytes(FileDType dtype, std::span<const int64_t> 
 
 std::string describe(const TensorSpec& spec) { return fmt::format("{}[{}]", to_string(spec.dtype), fmt::join(spec.shape, ",")); }
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  GLIM_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  SafetensorsFile file(std::move(mapped));
-  GLIM_TRY(file.parse());
-  return file;
-}
-
-Status SafetensorsFile::parse() {
-  const auto bytes = file_.bytes();
-  const auto fail = [&](std::string_view what) { return invalid_file(fmt::format("{}: not a safetensors file: {}", path(), what)); };
+Result<SafetensorsContent> parse_safetensors(std::span<const std::byte> bytes, const std::string& path) {
+  const auto fail = [&](std::string_view what) { return invalid_file(fmt::format("{}: not a safetensors file: {}", path, what)); };
   uint64_t header_bytes = 0;
   if (bytes.size() < sizeof header_bytes) return fail(fmt::format("it has {} bytes, fewer than the 8 of the header length", bytes.size()));
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
@@ -248,7 +240,7 @@ Status SafetensorsFile::parse() {
     return fail(fmt::format("the header length {} is over the limit of {}", header_bytes, kMaxHeaderBytes));
   if (header_bytes > bytes.size() - 8)
     return fail(fmt::format("the header length {} goes past the end of the file ({} bytes)", header_bytes, bytes.size()));
-  const std::string_view header = file_.text().substr(8, header_bytes);
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
   if (!header.starts_with('{')) return fail("the header does not start with '{'");
   if (header.find('\0') != std::string_view::npos) return fail("the header has a NUL byte");  // the JSON library would stop there
 
@@ -259,17 +251,17 @@ Status SafetensorsFile::parse() {
                    [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
 
   const auto data = bytes.subspan(8 + header_bytes);
-  tensors_.reserve(entries.size());
-  index_.reserve(entries.size());
-  for (auto& entry : entries) tensors_.push_back({std::move(entry.spec), {}});
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (!index_.emplace(tensors_[i].spec.name, i).second)
-      return fail(fmt::format("header: tensor {} appears twice", quote(tensors_[i].spec.name)));
+  SafetensorsContent content;
+  content.tensors.reserve(entries.size());
+  for (auto& entry : entries) content.tensors.push_back({std::move(entry.spec), {}});
+  std::unordered_set<std::string_view> names;
+  for (const FileTensor& tensor : content.tensors) {
+    if (!names.insert(tensor.spec.name).second) return fail(fmt::format("header: tensor {} appears twice", quote(tensor.spec.name)));
   }
   uint64_t end = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
-    const TensorSpec& spec = tensors_[i].spec;
+    const TensorSpec& spec = content.tensors[i].spec;
     const auto fail_tensor = [&](std::string_view what) { return fail(fmt::format("header: tensor {}: {}", quote(spec.name), what)); };
     const std::string offsets = fmt::format("data_offsets [{},{}]", entry.begin, entry.end);
     if (entry.end < entry.begin) return fail_tensor(offsets + " end before they begin");
@@ -281,17 +273,28 @@ Status SafetensorsFile::parse() {
     if (*size != entry.end - entry.begin) {
       return fail_tensor(fmt::format("{} takes {} bytes, but {} hold {}", describe(spec), *size, offsets, entry.end - entry.begin));
     }
-    tensors_[i].data = data.subspan(entry.begin, *size);
+    content.tensors[i].data = data.subspan(entry.begin, *size);
     end = entry.end;
   }
   if (end != data.size()) return fail(fmt::format("{} bytes after the last tensor", data.size() - end));
-  metadata_ = std::move(reader.metadata);
-  return ok();
+  content.metadata = std::move(reader.metadata);
+  return content;
+}
+
+SafetensorsFile::SafetensorsFile(MappedFile file, SafetensorsContent content) : file_(std::move(file)), content_(std::move(content)) {
+  index_.reserve(content_.tensors.size());
+  for (size_t i = 0; i < content_.tensors.size(); ++i) index_.emplace(content_.tensors[i].spec.name, i);
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  GLIM_ASSIGN(MappedFile mapped, MappedFile::open(path));
+  GLIM_ASSIGN(SafetensorsContent content, parse_safetensors(mapped.bytes(), path));
+  return SafetensorsFile(std::move(mapped), std::move(content));
 }
 
 const FileTensor* SafetensorsFile::find(std::string_view name) const {
   const auto found = index_.find(name);
-  return found == index_.end() ? nullptr : &tensors_[found->second];
+  return found == index_.end() ? nullptr : &content_.tensors[found->second];
 }
 
 }  // namespace glim

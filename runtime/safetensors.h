@@ -71,25 +71,31 @@ struct FileTensor {
 // The file's __metadata__, in file order.
 using FileMetadata = std::vector<std::pair<std::string, std::string>>;
 
+// What the bytes of a whole file say, checked in every respect.
+struct SafetensorsContent {
+  std::vector<FileTensor> tensors;  // in the order of their bytes; the data are spans of those bytes
+  std::optional<FileMetadata> metadata;
+};
+// `path` is for messages only. Errors: kInvalidFile with the path and what is wrong where.
+[[nodiscard]] Result<SafetensorsContent> parse_safetensors(std::span<const std::byte> bytes, const std::string& path);
+
 // A validated file. Spans and string views live as long as this object (moving it is fine).
 class SafetensorsFile {
  public:
   // Errors: kIo, or kInvalidFile with the path and what is wrong where.
   [[nodiscard]] static Result<SafetensorsFile> open(const std::string& path);
 
-  [[nodiscard]] std::span<const FileTensor> tensors() const { return tensors_; }  // in the order of their bytes
-  [[nodiscard]] const FileTensor* find(std::string_view name) const;              // nullptr: no such tensor
-  [[nodiscard]] const std::optional<FileMetadata>& metadata() const { return metadata_; }
+  [[nodiscard]] std::span<const FileTensor> tensors() const { return content_.tensors; }  // in the order of their bytes
+  [[nodiscard]] const FileTensor* find(std::string_view name) const;                      // nullptr: no such tensor
+  [[nodiscard]] const std::optional<FileMetadata>& metadata() const { return content_.metadata; }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:
-  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
-  Status parse();
+  SafetensorsFile(MappedFile file, SafetensorsContent content);
 
   MappedFile file_;
-  std::vector<FileTensor> tensors_;
+  SafetensorsContent content_;
   std::unordered_map<std::string_view, size_t> index_;
-  std::optional<FileMetadata> metadata_;
 };
 
 // The order in which the reference library writes: by dtype from last to first, then by name.

@@ -31,7 +31,8 @@ std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
 
 // Accumulation rule: every output row is summed by one task, over its input rows in order, in f64.
 void cpu(const KernelArgs& k) {
-  const auto [num_rows, skip] = k.attrs<ScatterAddRowsAttrs>();
+  const auto attrs = k.attrs<ScatterAddRowsAttrs>();
+  const int64_t num_rows = attrs.num_rows, skip = attrs.skip_index;
   const auto* index = k.in[1].as<int32_t>();
   const int64_t num_in = k.in[0].type.shape[0], width = k.out[0].type.shape[1];
   cpu::check_indices(k.context, k.in[1], num_rows, skip, "scatter_add_rows", "index");

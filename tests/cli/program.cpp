@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,8 +44,11 @@ ProgramResult run_program(std::vector<std::string> words, const std::map<std::st
   EXPECT_EQ(error, 0) << "cannot start " << words[0];
   if (error != 0) return {};
   int status = 0;
-  EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+  rusage usage{};
+  EXPECT_EQ(wait4(pid, &status, 0, &usage), pid);
+  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err), seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          int64_t{usage.ru_maxrss} * 1024};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 // Spawns the glim program that was built beside these tests, as a user would.
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@ namespace glim {
 struct ProgramResult {
   int exit_code = -1;  // -1: a signal ended it
   std::string out, err;
+  double cpu_seconds = 0;
+  int64_t peak_bytes = 0;  // of memory that was resident
 };
 // `environment` is added to this process's own. Both streams go through files, so that a program that writes much never waits.
 [[nodiscard]] ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});

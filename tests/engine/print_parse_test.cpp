@@ -5,6 +5,7 @@
 
 #include "engine/parse.h"
 #include "engine/print.h"
+#include "tests/resource_bounds.h"
 #include "tests/toy_ops.h"
 
 namespace glim {
@@ -118,12 +119,18 @@ constexpr std::string_view kPrelude = "%0 = input \"x\" : f32[2,3]\n%1 = paramet
 
 class ParseErrors : public testing::TestWithParam<Wrong> {};
 TEST_P(ParseErrors, NamePlaceAndReason) {
-  const Result<Graph> graph = parse(std::string(kPrelude) + GetParam().text, toy::table(), "g.txt");
+  const std::string text = std::string(kPrelude) + GetParam().text;
+  const Result<Graph> graph = bounded([&] { return parse(text, toy::table(), "g.txt"); });
   ASSERT_FALSE(graph) << GetParam().text;
   EXPECT_EQ(graph.error().to_string(), "g.txt:" + GetParam().error);
   EXPECT_EQ(graph.error().code, ErrorCode::kInvalidFile);
 }
 const std::string kDeep(200000, '(');
+std::string repeated(std::string_view text, size_t times) {
+  std::string out;
+  for (size_t k = 0; k < times; ++k) out += text;
+  return out;
+}
 INSTANTIATE_TEST_SUITE_P(
     All, ParseErrors,
     testing::Values(
@@ -182,7 +189,19 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"update %0 = %1", "3:8: only state can be updated: a parameter, gradient or optimizer leaf"},
         Wrong{"update %1 = %0\nupdate %1 = %0", "4:8: 'w' is updated twice"},
         Wrong{"%2 = linear(%0, %1)\nupdate %1 = %2", "4:13: 'w' is f32[2,3], its update is f32[2,2]"},
-        Wrong{"%2 = add" + kDeep, "3:10: expected '%', found '('"}));
+        Wrong{"%2 = add" + kDeep, "3:10: expected '%', found '('"},
+        Wrong{std::string("%2 = add(%0\0, %1)", 17), "3:12: expected ')', found byte 0x00"},
+        Wrong{"%2 = add(%0, %1) \xff", "3:18: expected the end of the line, found byte 0xff"},
+        Wrong{"\xef\xbb\xbf%2 = add(%0, %1)", "3:1: expected a value such as %0, 'output' or 'update', found byte 0xef"},
+        Wrong{"%2 = " + std::string(1'000'000, 'a') + "(%0)", "3:6: no op is named '" + std::string(60, 'a') + "'"},
+        Wrong{"%2 = concat(" + repeated("%0, ", 70'000) + "%0) {axis=0}",
+              "3:6: concat: 70001 operands are more than the 65535 that an op can have"},
+        Wrong{"%2 = add(%0, %1)\n" + repeated("%2, ", 100'000), "4:1: %2 is defined already"},
+        Wrong{repeated("// nothing\n", 100'000) + "?", "100003:1: expected a value such as %0, 'output' or 'update', found '?'"},
+        Wrong{"%2 = input \"" + repeated("\\x41", 100'000), "3:400013: the name has no closing '\"'"},
+        Wrong{"%2 = scale(%0) {factor=" + std::string(100'000, '1') + "x}",
+              "3:24: expected a number, found '" + std::string(40, '1') + "'"},
+        Wrong{"%2 = input \"a\" : f32[" + repeated("1,", 100'000) + "1]", "3:18: rank 5 is over the limit of 4"}));
 
 // Every prefix, and thousands of damaged copies, of a good text: an error or a graph, never a crash.
 TEST(PrintParse, DamagedTextIsAnErrorOrAGraph) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "models/spec.h"
+#include "tests/resource_bounds.h"
+
 namespace glim {
 namespace {
 
@@ -46,10 +49,72 @@ TEST(TomlFile, RefusesHostileDepthAndSize) {
   EXPECT_NE(error_of(wide).find("more than 4096 keys"), std::string::npos);
 }
 
+// As much of one thing as a file can hold: a megabyte of text must not become hundreds of megabytes of values.
+TEST(TomlFile, NoMegabyteOfTextIsExpensive) {
+  const auto filled = [](std::string text, std::string_view unit, std::string_view end = "") {
+    while (text.size() + unit.size() + end.size() <= kMaxTomlBytes) text += unit;
+    return text.append(end);
+  };
+  const auto numbered = [](std::string_view before, std::string_view after) {
+    std::string text;
+    for (int k = 0; text.size() + 60 < kMaxTomlBytes; ++k) text.append(before).append(std::to_string(k)).append(after);
+    return text;
+  };
+  const std::string too_many = "the file has more than 100000 values";
+  const std::pair<std::string, std::string> table[] = {
+      {filled("a = [", "1,", "]\n"), too_many},
+      {filled("a = [", "[],", "]\n"), too_many},
+      {filled("a = [", "{},", "]\n"), too_many},
+      {filled("a = [", "'',", "]\n"), too_many},
+      {filled("", "[[a]]\n"), too_many},
+      {numbered("[a.b.c.d.e.f.g.h.i.j.k.l.m.n.o", "]\n"), too_many},
+      {numbered("x.y.z", " = 1\n"), too_many},
+      {numbered("[t", "]\n"), too_many},
+      {numbered("k", " = \"some text\"\n").substr(0, 99'990), "m.toml:1:1: a table has more than 4096 keys"},
+      {filled("a = \"", "text ", "\"\n"), "m.toml:1:5: a string has more than 4096 bytes"},
+      {filled("a = \"", "text ", "\n"), "m.toml:1:"},
+      {filled("a = \"\"\"", "\n"), "m.toml:"},
+      {filled("", "# comment\n"), "accepted"},
+      {filled("a = ", "1"), "m.toml:1:"},
+      {filled("a = 0.", "1"), "m.toml:1:"},
+      {filled("", "a"), "m.toml:1:"},
+      {filled("a = [", "\n# comment\n"), "m.toml:"},
+      {filled("a = \"", "\\u0041", "\""), "m.toml:1:5: a string has more than 4096 bytes"},
+      {filled("", "k") + " = 1", "m.toml: the file has 10"},
+      {filled("", "k", " = 1"), "m.toml:1:1: a key has more than 4096 bytes"},
+      {filled("a = 1", " "), "accepted"},
+  };
+  for (const auto& [text, expected] : table) {
+    SCOPED_TRACE(text.substr(0, 40));
+    const std::string error = bounded([&input = text] { return error_of(input); });
+    EXPECT_NE(error.find(expected), std::string::npos) << error.substr(0, 200);
+    EXPECT_LT(error.size(), 1000U);
+    (void)bounded([&input = text] { return parse_spec(input, "m.toml") ? 1 : 0; });
+  }
+  // Just inside the cap.
+  std::string most = "a = [";
+  for (size_t k = 0; k + 3 < kMaxTomlValues; ++k) most += "1,";
+  EXPECT_EQ(bounded([&] { return error_of(most + "]\n"); }), "accepted");
+}
+
 TEST(TomlFile, SurvivesDocumentsThatBreakTheParser) {
   for (const char* text : {"a = \"\\u\"", "a = \"\\x1\"", "[", "a = 1__0", "a.b = 1\na = 2", "= 1", "a = 'x", "\xff", "a = \"\"\"\\",
                            "a = 0x", "a = 1979-13-01", "[[a]]\n[a]\n"}) {
     EXPECT_NE(error_of(text), "accepted") << text;
+  }
+}
+
+// Whether a character outside ASCII is white space was undefined behaviour in the library.
+TEST(TomlFile, CharactersOutsideAsciiStandInStringsAndComments) {
+  for (const std::string c : {"\xc2\xa1", "\xc3\xa9", "\xd1\x8f", "\xe2\x82\xac", "\xe3\x81\x82", "\xef\xbb\xbe", "\xf0\x9f\x98\x80"}) {
+    for (const std::string& text : {c + " = 1", "a = " + c, "a" + c + " = 1", "a =" + c + "1", "a = 1" + c, "[" + c + "]",
+                                    "a = [1," + c + "]", "\xef\xbb\xbf" + c, "a = \"\"\"\\" + c + "\"\"\""}) {
+      EXPECT_EQ(error_of(text).find("m.toml:1:"), 0U) << text << ": " << error_of(text);
+    }
+    const Result<TomlValue> tree = parse_toml("# " + c + "\na = \"" + c + "\"\nb = \"\"\"\\\n  " + c + "\"\"\"\n", "m.toml");
+    ASSERT_TRUE(tree) << tree.error().to_string();
+    EXPECT_EQ(tree->find("a")->value.text, c);
+    EXPECT_EQ(tree->find("b")->value.text, c);
   }
 }
 

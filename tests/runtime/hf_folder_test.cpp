@@ -1,6 +1,7 @@
 #include "runtime/hf_folder.h"
 
 #include "scratch_folder.h"
+#include "tests/resource_bounds.h"
 
 namespace glim {
 namespace {
@@ -40,7 +41,7 @@ void write_sharded(const std::string& path, const std::string& index = kIndex) {
 }
 
 std::string open_error(const std::string& path) {
-  const auto folder = HfFolder::open(path);
+  const auto folder = bounded([&] { return HfFolder::open(path); });
   EXPECT_FALSE(folder);
   return folder ? "" : folder.error().to_string();
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "scratch_folder.h"
+#include "tests/resource_bounds.h"
 
 namespace glim {
 namespace {
@@ -36,6 +37,12 @@ std::vector<Malformed> malformed() {
     for (int i = 0; i < 65; ++i) ones += i == 0 ? "1" : ",1";
     return ones;
   }() + "]";
+  const std::string tensor = R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  const auto many_tensors = [] {
+    std::string text = "{";
+    for (int i = 0; i < 20'000; ++i) text += "\"t" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)";
+    return text + R"("t7":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
+  };
   return {
       // Text that is no JSON object.
       {"", 0, "does not start with '{'"},
@@ -83,6 +90,23 @@ std::vector<Malformed> malformed() {
        "appears twice"},
       {R"({"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "empty name"},
       {R"({"a\u0000b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "NUL character"},
+      {"{" + tensor + ",}", 0, "header: byte"},
+      {"{" + tensor + "," + tensor + "," + tensor + "}", 0, "tensor 'a' appears twice"},
+      {many_tensors(), 0, "tensor 't7' appears twice"},
+      {"{\"" + std::string(1'000'000, 'n') + "\":{}}", 0, "dtype is missing"},
+      {"{\"a\xc0\x80\":{}}", 0, "header: byte"},      // an overlong NUL
+      {"{\"a\xed\xa0\x80\":{}}", 0, "header: byte"},  // a surrogate
+      {"{\"a\xf4\x90\x80\x80\":{}}", 0, "header: byte"},
+      {"{\"a\xe2\x82\":{}}", 0, "header: byte"},
+      {"{\"a\n\":{}}", 0, "header: byte"},
+      {"\xff\xfe{\x01}", 0, "does not start with '{'"},
+      {std::string(1'000'000, '{'), 0, "header: byte"},
+      {[] {
+         std::string nested;
+         for (int i = 0; i < 200'000; ++i) nested += "{\"a\":";
+         return nested;
+       }(),
+       0, "unknown key 'a'"},
       // Types.
       {entry("F33", "[]", "[0,4]"), 4, "unknown dtype 'F33'; did you mean"},
       {entry("f32", "[]", "[0,4]"), 4, "unknown dtype 'f32'; did you mean 'F32'?"},
@@ -90,6 +114,14 @@ std::vector<Malformed> malformed() {
       {R"({"a":{"dtype":5,"shape":[],"data_offsets":[0,4]}})", 4, "expected a string for dtype, found a number"},
       {R"({"a":{"dtype":null,"shape":[],"data_offsets":[0,4]}})", 4, "found null"},
       {entry("F4", "[3]", "[0,2]"), 2, "has no valid size"},
+      {entry("F4", "[1]", "[0,1]"), 1, "F4[1] has no valid size"},
+      {entry("F6_E2M3", "[3]", "[0,3]"), 3, "F6_E2M3[3] has no valid size"},
+      {entry("F6_E3M2", "[4]", "[0,4]"), 4, "F6_E3M2[4] takes 3 bytes"},
+      {entry("C64", "[1]", "[0,4]"), 4, "C64[1] takes 8 bytes"},
+      {entry("F32 ", "[]", "[0,4]"), 4, "unknown dtype 'F32 '"},
+      {entry("F32\\u0000", "[]", "[0,4]"), 4, "unknown dtype 'F32\\x00'"},
+      {entry(std::string(100'000, 'F'), "[]", "[0,4]"), 4, "unknown dtype 'FFFF"},
+      {R"({"a":{"dtype":["F32"],"shape":[],"data_offsets":[0,4]}})", 4, "expected a string for dtype"},
       // Shapes.
       {entry("F32", "4", "[0,16]"), 16, "found a number"},
       {entry("F32", "null", "[0,16]"), 16, "found null"},
@@ -109,6 +141,15 @@ std::vector<Malformed> malformed() {
       {entry("F32", many_axes, "[0,4]"), 4, "more than 64 axes"},
       {entry("F32", "[2]", "[0,4]"), 4, "F32[2] takes 8 bytes, but data_offsets [0,4] hold 4"},
       {entry("F32", "[0]", "[0,4]"), 4, "takes 0 bytes"},
+      {entry("F32", "[01]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[+1]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[0x1]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[1_0]", "[0,40]"), 40, "header: byte"},
+      {entry("F32", "[NaN]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[1,]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[" + std::string(100'000, '9') + "]", "[0,4]"), 4, "header: byte"},
+      {entry("F32", "[0." + std::string(100'000, '9') + "]", "[0,4]"), 4, "found the number 0.999"},
+      {entry("F32", "{\"0\":1}", "[0,4]"), 4, "expected an array for shape and data_offsets, found an object"},
       // Offsets.
       {entry("F32", "[1]", "[0]"), 4, "there are 1"},
       {entry("F32", "[1]", "[]"), 4, "there are 0"},
@@ -131,6 +172,10 @@ std::vector<Malformed> malformed() {
       {R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]},"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 6,
        "tensor 'b': data_offsets [5,6] leave a hole"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})", 4, "overlap"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"c":{"dtype":"U8","shape":[2],"data_offsets":[5,7]}})",
+       7, "tensor 'c': data_offsets [5,7] leave a hole: the tensor before ends at 4"},
+      {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})", 8,
+       "tensor 'b': data_offsets [2,4] overlap"},
       // Metadata.
       {R"({"__metadata__":1})", 0, "__metadata__: expected an object of strings, found a number"},
       {R"({"__metadata__":[]})", 0, "found an array"},
@@ -141,15 +186,20 @@ std::vector<Malformed> malformed() {
       {R"({"__metadata__":{"a":null}})", 0, "found null"},
       {R"({"__metadata__":{"a":"x","a":"y"}})", 0, "the key 'a' appears twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ appears twice"},
+      {R"({"__metadata__":{"a":"x","\u0061":"y"}})", 0, "the key 'a' appears twice"},
+      {R"({"__metadata__":"pt"})", 0, "found a string"},
+      {R"({"__metadata__":{"dtype":"F32","shape":[],"data_offsets":[0,0]}})", 0, "__metadata__: expected a string, found an array"},
+      {R"({"__metadata__":{"a":)" + deep, 0, "__metadata__: expected a string, found an array"},
   };
 }
 
 TEST(SafetensorsReader, malformed_headers) {
   const ScratchFolder folder;
   const auto table = malformed();
-  ASSERT_GE(table.size(), 60U);
+  ASSERT_GE(table.size(), 120U);
   for (const auto& row : table) {
-    const auto file = open_text(folder, safetensors_text(row.header, std::string(row.data_bytes, 'x')));
+    write_file(folder / "x.safetensors", safetensors_text(row.header, std::string(row.data_bytes, 'x')));
+    const auto file = bounded([&] { return SafetensorsFile::open(folder / "x.safetensors"); });
     ASSERT_FALSE(file) << row.header.substr(0, 200);
     EXPECT_EQ(file.error().code, ErrorCode::kInvalidFile);
     EXPECT_NE(file.error().message.find(row.message), std::string::npos) << file.error().message << "\nfor " << row.header.substr(0, 200);
@@ -185,8 +235,20 @@ TEST(SafetensorsReader, every_truncation_and_one_byte_more_is_an_error) {
   const ScratchFolder folder;
   const std::string good = safetensors_text(kGood, "01234567abc");
   ASSERT_TRUE(open_text(folder, good));
-  for (size_t length = 0; length < good.size(); ++length) EXPECT_FALSE(open_text(folder, good.substr(0, length))) << length;
-  EXPECT_FALSE(open_text(folder, good + "x"));
+  for (size_t length = 0; length < good.size(); ++length) {
+    write_file(folder / "x.safetensors", good.substr(0, length));
+    const auto file = bounded([&] { return SafetensorsFile::open(folder / "x.safetensors"); });
+    ASSERT_FALSE(file) << length;
+    EXPECT_EQ(file.error().code, ErrorCode::kInvalidFile);
+    const size_t header_end = good.size() - 11;
+    const std::string expected = length < 8            ? "fewer than the 8 of the header length"
+                                 : length < header_end ? "goes past the end of the file (" + std::to_string(length) + " bytes)"
+                                                       : "go past the end of the data (" + std::to_string(length - header_end) + " bytes)";
+    EXPECT_NE(file.error().message.find(expected), std::string::npos) << length << ": " << file.error().message;
+  }
+  const auto longer = open_text(folder, good + "x");
+  ASSERT_FALSE(longer);
+  EXPECT_NE(longer.error().message.find("1 bytes after the last tensor"), std::string::npos) << longer.error().message;
 }
 
 TEST(SafetensorsReader, any_byte_of_the_header_may_change_without_harm) {
