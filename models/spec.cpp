@@ -21,14 +21,13 @@ std::string folder_of(const std::string& file) {
   return slash == std::string::npos ? "" : file.substr(0, slash + 1);
 }
 
-// The tree of `file` over the trees that it extends. `chain` holds the files that are being read.
-Result<TomlValue> read_merged(const std::string& file, std::vector<std::string>& chain) {
-  GLIM_ASSIGN(TomlValue tree, read_toml(file));
+// `tree`, read from `file`, over the trees that it extends. `chain` holds the files that are being read.
+Result<TomlValue> with_bases(TomlValue tree, const std::string& file, std::vector<std::string>& chain) {
   chain.push_back(file);
   const TomlMember* extends = tree.find("extends");
   if (extends == nullptr) return tree;
   GLIM_ASSIGN(const Name base, to_text(extends->value, "extends"));
-  if (base.text.find('/') != std::string::npos || base.text.find('\\') != std::string::npos) {
+  if (base.text.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
     return invalid_argument("'extends' names a file of the same folder, without a path", base.where);
   }
   const std::string path = folder_of(file) + base.text;
@@ -36,14 +35,13 @@ Result<TomlValue> read_merged(const std::string& file, std::vector<std::string>&
   if (std::find(chain.begin(), chain.end(), path) != chain.end())
     return invalid_argument(fmt::format("'{}' extends this file in turn: a cycle", base.text), base.where);
   if (chain.size() >= kMaxExtends) return invalid_argument(fmt::format("more than {} files extend each other", kMaxExtends), base.where);
-  Result<TomlValue> below = read_merged(path, chain);
+  Result<TomlValue> below = read_toml(path);
   if (!below) {
     Error error = std::move(below.error());
-    if (error.code == ErrorCode::kIo && error.where.file == path)
-      return invalid_argument(fmt::format("'{}' {}", base.text, error.message), base.where);
+    if (error.code == ErrorCode::kIo) return invalid_argument(fmt::format("'{}' {}", base.text, error.message), base.where);
     return error;
   }
-  TomlValue merged = *std::move(below);
+  GLIM_ASSIGN(TomlValue merged, with_bases(*std::move(below), path, chain));
   merge_toml(merged, std::move(tree));
   return merged;
 }
@@ -468,8 +466,14 @@ const BlockSpec* ModelSpec::find_block(std::string_view name) const {
 }
 
 Result<ModelSpec> load_spec(const std::string& file) {
+  GLIM_ASSIGN(const std::string text, read_text_file(file, kMaxTomlBytes));
+  return parse_spec(text, file);
+}
+
+Result<ModelSpec> parse_spec(std::string_view text, const std::string& file) {
   std::vector<std::string> chain;
-  GLIM_ASSIGN(const TomlValue root, read_merged(file, chain));
+  GLIM_ASSIGN(TomlValue tree, parse_toml(text, file));
+  GLIM_ASSIGN(const TomlValue root, with_bases(std::move(tree), file, chain));
   return SpecParser().parse(root, file);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/error.h"
@@ -152,5 +153,7 @@ inline constexpr int kMaxExtends = 16;
 // Reads a file, the files that it extends, merges them and checks all that needs no op table: unknown and duplicate names,
 // unknown keys, kinds of values.
 Result<ModelSpec> load_spec(const std::string& file);
+// The same with the text of `file`, which need not exist: it stands in messages, and what the text extends lies in its folder.
+Result<ModelSpec> parse_spec(std::string_view text, const std::string& file);
 
 }  // namespace glim

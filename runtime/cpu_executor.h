@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -15,6 +16,8 @@ class CpuExecutor final : public Executor, private KernelContext {
 
   // Seconds per step of the executable that ran last are added up here while profiling is on.
   void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
+  // While the flag is set, run() ends with kCancelled before its next step. Null: never.
+  void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
   [[nodiscard]] ThreadPool& pool() { return pool_; }
 
  private:
@@ -23,6 +26,7 @@ class CpuExecutor final : public Executor, private KernelContext {
 
   ThreadPool pool_;
   std::vector<double>* profile_ = nullptr;
+  const std::atomic<bool>* cancellation_ = nullptr;
   std::mutex failure_mutex_;
   bool has_failed_ = false;
   std::string failure_;
