@@ -48,7 +48,7 @@ Result<std::string> find_model(const std::string& path) {
   return invalid_argument(fmt::format("there is no file, folder or shipped model '{}'{}", path, did_you_mean(path, shipped)));
 }
 
-const char models_folder_anchor = 0;  // lies in the program or library that this code is linked into
+const char kModelsFolderAnchor = 0;  // lies in the program or library that this code is linked into
 
 // Weights of `checkpoint` ("" = none) for a spec that has all but its settings.
 Result<ModelSource> complete(ModelSource source, std::span<const std::string> settings, const std::string& checkpoint, bool must_exist) {
@@ -74,7 +74,7 @@ std::string models_folder() {
   std::error_code error;
   std::vector<fs::path> places{fs::read_symlink("/proc/self/exe", error)};
   // Of a program this is argv[0], which says less than the link above.
-  if (dladdr(&models_folder_anchor, &here) != 0 && here.dli_fname != nullptr)
+  if (dladdr(&kModelsFolderAnchor, &here) != 0 && here.dli_fname != nullptr)
     places.insert(places.begin(), fs::canonical(here.dli_fname, error));
   for (const fs::path& place : places) {
     // PREFIX/bin/glim and PREFIX/lib/libglim.so, or PREFIX/lib/ARCHITECTURE/libglim.so

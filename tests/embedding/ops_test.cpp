@@ -2,8 +2,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
+#include <thread>
 
 #include "check.h"
 
@@ -122,7 +125,13 @@ void test_wrong_ops(const std::string& folder) {
   glim::Model failing = own_model(folder, options);
   EXPECT_HOLDS(failing.train_step(counting_batch(0), 1e-2).error().message, "row 3 is wrong");
   options.ops[0].kernel = [](const glim::KernelCall& call) {
-    call.parallel_for(8, [](int64_t) { throw std::runtime_error("thrown by a task"); });
+    std::atomic<int> started{0};
+    call.parallel_for(2, [&](int64_t) {
+      ++started;
+      for (int wait = 0; started < 2 && wait < 5000; ++wait)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // one on each thread
+      throw std::runtime_error("thrown by a task");
+    });
   };
   glim::Model throwing = own_model(folder, options);
   EXPECT_HOLDS(throwing.train_step(counting_batch(0), 1e-2).error().message, "thrown by a task");
