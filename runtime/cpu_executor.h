@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -20,6 +21,8 @@ class CpuExecutor final : public Executor, private KernelContext {
   // Seconds per step of the executable that ran last are added up here while profiling is on.
   void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
   void set_watch(const StepWatch* watch) { watch_ = watch; }
+  // While the flag is set, run() ends with kCancelled before its next step. Null: never.
+  void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
   [[nodiscard]] ThreadPool& pool() { return pool_; }
 
  private:
@@ -29,6 +32,7 @@ class CpuExecutor final : public Executor, private KernelContext {
   ThreadPool pool_;
   std::vector<double>* profile_ = nullptr;
   const StepWatch* watch_ = nullptr;
+  const std::atomic<bool>* cancellation_ = nullptr;
   std::mutex failure_mutex_;
   bool has_failed_ = false;
   std::string failure_;

@@ -139,7 +139,12 @@ const Executable* Model::executable(ProgramKind kind) const {
 Status Model::run(ProgramKind kind) {
   const Executable* bound = executable(kind);
   GLIM_CHECK(bound != nullptr, "the model was compiled without this program");
-  return executor_->run(*bound);
+  if (cancellation_ == nullptr) return executor_->run(*bound);
+  if (cancellation_->load()) return Error{ErrorCode::kCancelled, fmt::format("cancelled before the program '{}'", to_string(kind))};
+  executor_->set_cancellation(kind == ProgramKind::kUpdate ? nullptr : cancellation_);  // half an update would be no state of the model
+  Status status = executor_->run(*bound);
+  executor_->set_cancellation(nullptr);
+  return status;
 }
 
 Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const {

@@ -1,5 +1,6 @@
 #pragma once
 // A compiled model with memory: set inputs, run programs, read outputs and state.
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -38,7 +39,10 @@ class Model {
   // Computes the derived inputs from what was given, and sets all of them.
   Status set_inputs(std::map<std::string, std::vector<int32_t>, std::less<>> values);
 
+  // kCancelled when the flag given to set_cancellation is set: before kUpdate starts, and at any step of the other programs.
   Status run(ProgramKind kind);
+  // `flag` may be set by any thread, and must outlive this.
+  void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
   // Reads an output of the program, or a state of the model. Outputs are valid until another program runs.
   [[nodiscard]] Result<HostTensor> output(ProgramKind kind, std::string_view name) const;
   [[nodiscard]] double scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
@@ -55,6 +59,7 @@ class Model {
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<CpuExecutor> executor_;
   std::vector<Executable> executables_;
+  const std::atomic<bool>* cancellation_ = nullptr;
 };
 
 }  // namespace glim
