@@ -19,5 +19,5 @@ need_packages() {
   "${as_root[@]}" apt-get update -qq || true
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
-build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev)
+build_packages=(g++ cmake ninja-build libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev)
 test_packages=(libgtest-dev graphviz clang-format clang-tidy)

@@ -11,10 +11,13 @@
 namespace glim::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 264, kTileColumns = 128, kTileDepth = 256;  // a panel of b fits in the first cache, a block of a in the second
-constexpr int64_t kFewTasks = 16;                                         // fewer tasks than this: they are cut finer
-constexpr int64_t kFewRows = 3;                                           // fewer rows than these do not pay for packing b
-static_assert(kTileRows % kPanelRows == 0 && kTileColumns % kPanelColumns<float> == 0);
+// Each tile packs b, and also an `a` that cannot be read where it lies: then the tile is about square, and the block of a fits in the
+// second cache; otherwise it is high, so that little of b is packed twice. A panel of b fits in the first cache.
+constexpr int64_t kTileRows = 516, kTileColumns = 64, kPackedTileRows = 264, kPackedTileColumns = 256, kTileDepth = 256;
+constexpr int64_t kFewTasks = 8;       // fewer tasks than this: they are cut finer
+constexpr int64_t kFewRows = 3;        // no more rows than this do not pay for packing b
+constexpr int64_t kNearBytes = 16384;  // a transposed `a` within this span stays in the first cache: it is read where it lies
+static_assert(kTileRows % kPanelRows == 0 && kPackedTileRows % kPanelRows == 0 && kTileColumns % kPanelColumns<float> == 0);
 
 // Element (row, column) of op(matrix).
 template <class T>
@@ -22,19 +25,21 @@ const T* corner(const Matrix<T>& matrix, int64_t row, int64_t column) {
   return matrix.transposed ? matrix.data + column * matrix.row_stride + row : matrix.data + row * matrix.row_stride + column;
 }
 
-// Packing buffers, on the stack: 0.5 MiB in f32, 0.8 MiB in f64.
+// Packing buffers, on the stack: 0.5 MiB in f32, 1 MiB in f64.
 template <class S>
 struct Panels {
-  alignas(64) S a[kTileRows * kTileDepth];
-  alignas(64) S b[kTileColumns * kTileDepth];
+  alignas(64) S a[kPackedTileRows * kTileDepth];
+  alignas(64) S b[kPackedTileColumns * kTileDepth];
 };
 
-// The part of the result that lies inside c is copied from a whole register tile.
-template <class S, bool kPacked>
-void edge_tile(int64_t rows, int64_t columns, int64_t depth, const S* a, int64_t a_stride, const S* b, S alpha, S* c, int64_t c_stride,
-               Into into) {
+// One register tile, of which [rows, columns] lie in c.
+template <class S, bool kAdjacent>
+void panel_product(int64_t rows, int64_t columns, int64_t depth, const S* a, int64_t a_stride, const S* b, S alpha, S* c, int64_t c_stride,
+                   Into into) {
+  if (rows == kPanelRows && columns == kPanelColumns<S>)
+    return register_tile<S, kAdjacent>(depth, a, a_stride, b, alpha, c, c_stride, into);
   alignas(64) S whole[kPanelRows * kPanelColumns<S>];
-  register_tile<S, kPacked>(depth, a, a_stride, b, alpha, whole, kPanelColumns<S>, Into::kOverwrite);
+  register_tile<S, kAdjacent>(depth, a, a_stride, b, alpha, whole, kPanelColumns<S>, Into::kOverwrite);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       const S value = whole[i * kPanelColumns<S> + j];
@@ -44,36 +49,36 @@ void edge_tile(int64_t rows, int64_t columns, int64_t depth, const S* a, int64_t
   }
 }
 
-// A row-major `a` in the type of the sums is read where it lies, six (or twelve) rows at a time; rows that do not fill a panel, and every
-// other `a`, are packed.
+// An `a` in the type of the sums is read where it lies if it is row-major, or near; rows that do not fill a panel, and every other `a`,
+// are packed.
 template <class S, class A, class B>
 void tile_product(int64_t m, int64_t n, int64_t k, S alpha, Matrix<A> a, Matrix<B> b, S* c, int64_t c_stride, Into into) {
   Panels<S> panels;
-  constexpr int64_t kColumns = kPanelColumns<S>;
   for (int64_t first = 0; first == 0 || first < k; first += kTileDepth) {
     const int64_t depth = std::min(kTileDepth, k - first);
-    pack<kColumns>(corner(b, first, 0), b.row_stride, b.transposed, n, depth, panels.b);
-    const bool in_place = std::is_same_v<S, A> && !a.transposed;
-    const int64_t num_in_place = in_place ? m / kPanelRows * kPanelRows : 0;
+    pack<kPanelColumns<S>>(corner(b, first, 0), b.row_stride, b.transposed, n, depth, panels.b);
+    const bool is_near = depth * a.row_stride * static_cast<int64_t>(sizeof(S)) <= kNearBytes;
+    const int64_t num_in_place = std::is_same_v<S, A> && (!a.transposed || is_near) ? m / kPanelRows * kPanelRows : 0;
     pack<kPanelRows>(corner(a, num_in_place, first), a.row_stride, !a.transposed, m - num_in_place, depth, panels.a);
-    for (int64_t j = 0; j < n; j += kColumns) {
-      const S* const b_panel = panels.b + j * depth;
-      const int64_t columns = std::min(kColumns, n - j);
+    for (int64_t j = 0; j < n; j += kPanelColumns<S>) {
+      const S* const right = panels.b + j * depth;
+      const int64_t columns = std::min(kPanelColumns<S>, n - j);
       for (int64_t i = 0; i < m; i += kPanelRows) {
         const int64_t rows = std::min(kPanelRows, m - i);
-        const bool is_whole = rows == kPanelRows && columns == kColumns;
         S* const to = c + i * c_stride + j;
         if constexpr (std::is_same_v<S, A>) {
+          const S* const left = corner(a, i, first);
+          if (i < num_in_place && a.transposed) {
+            panel_product<S, true>(rows, columns, depth, left, a.row_stride, right, alpha, to, c_stride, into);
+            continue;
+          }
           if (i < num_in_place) {
-            const S* const from = corner(a, i, first);
-            is_whole ? register_tile<S, false>(depth, from, a.row_stride, b_panel, alpha, to, c_stride, into)
-                     : edge_tile<S, false>(rows, columns, depth, from, a.row_stride, b_panel, alpha, to, c_stride, into);
+            panel_product<S, false>(rows, columns, depth, left, a.row_stride, right, alpha, to, c_stride, into);
             continue;
           }
         }
-        const S* const from = panels.a + (i - num_in_place) * depth;
-        is_whole ? register_tile<S, true>(depth, from, 0, b_panel, alpha, to, c_stride, into)
-                 : edge_tile<S, true>(rows, columns, depth, from, 0, b_panel, alpha, to, c_stride, into);
+        const S* const left = panels.a + (i - num_in_place) * depth;
+        panel_product<S, true>(rows, columns, depth, left, kPanelRows, right, alpha, to, c_stride, into);
       }
     }
     into = Into::kAdd;
@@ -100,7 +105,8 @@ const bool has_one_thread = [] {
   openblas_set_num_threads(1);
   return true;
 }();
-void library_product(int64_t m, int64_t n, int64_t k, float alpha, Matrix<float> a, Matrix<float> b, float* c, int64_t c_stride, Into into) {
+void library_product(int64_t m, int64_t n, int64_t k, float alpha, Matrix<float> a, Matrix<float> b, float* c, int64_t c_stride,
+                     Into into) {
   const auto order = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
   cblas_sgemm(CblasRowMajor, order(a.transposed), order(b.transposed), static_cast<blasint>(m), static_cast<blasint>(n),
               static_cast<blasint>(k), alpha, a.data, static_cast<blasint>(a.row_stride), b.data, static_cast<blasint>(b.row_stride),
@@ -137,7 +143,7 @@ int64_t part(int64_t total, int64_t most, int64_t step) {
 
 template <class T>
 void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into) {
-  if (m > 0 && n > 0) multiply(m, n, k, alpha, a, b, c, c_stride, into);
+  if (m > 0 && n > 0) tile_product(m, n, k, alpha, a, b, c, c_stride, into);
 }
 
 template <class A, class B, class C>
@@ -145,10 +151,13 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
           Into into) {
   using S = Accumulate<B>;
   if (m == 0 || n == 0) return;
-  const int64_t tile_columns = part(n, kTileColumns, kPanelColumns<S>), tiles_n = (n + tile_columns - 1) / tile_columns;
-  int64_t tile_rows = part(m, kTileRows, kPanelRows), tiles_m = (m + tile_rows - 1) / tile_rows;
+  const bool is_packed = a.transposed || !std::is_same_v<A, S>;
+  const int64_t most_rows = is_packed ? kPackedTileRows : kTileRows;
+  const int64_t tile_columns = part(n, is_packed ? kPackedTileColumns : kTileColumns, kPanelColumns<S>),
+                tiles_n = (n + tile_columns - 1) / tile_columns;
+  int64_t tile_rows = part(m, most_rows, kPanelRows), tiles_m = (m + tile_rows - 1) / tile_rows;
   if (tiles_m * tiles_n < kFewTasks) {
-    tile_rows = part(m, kTileRows / 2, kPanelRows);
+    tile_rows = part(m, most_rows / 2, kPanelRows);
     tiles_m = (m + tile_rows - 1) / tile_rows;
   }
   context.parallel_for(tiles_m * tiles_n, [&](int64_t tile) {
@@ -160,7 +169,7 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
     if constexpr (std::is_same_v<S, C>) {
       multiply<S>(rows, columns, k, static_cast<S>(alpha), left, right, out, c_stride, into);
     } else {
-      alignas(64) S sums[kTileRows * kTileColumns];  // a bf16 result is rounded once, at the end
+      alignas(64) S sums[kPackedTileRows * kPackedTileColumns];  // a bf16 result is rounded once, at the end
       for (int64_t i = 0; into == Into::kAdd && i < rows; ++i) {
         for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = static_cast<S>(out[i * c_stride + j]);
       }
@@ -181,7 +190,7 @@ std::string product_library() {
   const std::string own = "glim panels, 128 bit";
 #endif
 #ifdef GLIM_OPENBLAS
-  return std::string("openblas, ") + openblas_get_config() + "; " + own;
+  return std::string(openblas_get_config()) + "; " + own;
 #else
   return own;
 #endif

@@ -25,7 +25,7 @@ template <class A, class B, class C>
 void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride,
           Into into);
 
-// One product on the calling thread, for kernels that do their own tiling (attention): T is float or double, m <= 256, n <= 128.
+// One product on the calling thread, for kernels that do their own tiling (attention): T is float or double, m, n <= 256.
 template <class T>
 void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into);
 

@@ -33,7 +33,7 @@ using Vector = typename VectorOf<S>::Type;
 inline constexpr int64_t kPackDepth = 32;  // packed at a time: the lines and pages that it touches stay in the nearest caches
 
 // to[l * to_stride + j] = from[j * from_stride + l] for j, l < 8.
-inline void transpose_8x8(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+[[gnu::always_inline]] inline void transpose_8x8(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   typedef float Eight __attribute__((vector_size(32)));
   Eight a[8], b[8];
   for (int j = 0; j < 8; ++j) std::memcpy(&a[j], from + j * from_stride, sizeof a[j]);
@@ -54,7 +54,8 @@ inline void transpose_8x8(const float* from, int64_t from_stride, float* to, int
   for (int l = 0; l < 8; ++l) std::memcpy(to + l * to_stride, &b[l], sizeof b[l]);
 }
 
-// Packs `count` vectors of `depth` elements into panels of kWidth: element l of vector j goes to to[j / kWidth * kWidth * depth + l * kWidth
+// Packs `count` vectors of `depth` elements into panels of kWidth: element l of vector j goes to to[j / kWidth * kWidth * depth + l *
+// kWidth
 // + j % kWidth]. The last panel is filled up with zeros. `along` says that element l of vector j is from[j * stride + l], not from[l *
 // stride + j].
 template <int64_t kWidth, class S, class T>
@@ -88,14 +89,14 @@ void pack(const T* from, int64_t stride, bool along, int64_t count, int64_t dept
   }
 }
 
-// c [kPanelRows, kPanelColumns] = alpha * a b, added to what c holds for kAdd. Element (i, l) of a is a[i * a_stride + l], or
-// a[l * kPanelRows + i] of a packed panel; b is a packed panel. Every element is one sum in the order of l, whatever its tile.
-template <class S, bool kPacked>
+// c [kPanelRows, kPanelColumns] = alpha * a b, added to what c holds for kAdd; b is a packed panel. Element (i, l) of a is a[l * a_stride
+// + i] where its rows are adjacent (a packed panel, with a stride of kPanelRows, or a transposed matrix), a[i * a_stride + l] otherwise.
+// Every element is one sum in the order of l, wherever it lies.
+template <class S, bool kAdjacent>
 void register_tile(int64_t depth, const S* a, int64_t a_stride, const S* b, S alpha, S* c, int64_t c_stride, Into into) {
-  constexpr int64_t kRow = kPacked ? 1 : 0, kStep = kPacked ? kPanelRows : 1;
   Vector<S> sums[kPanelRows][2] = {};
   const S* rows[kPanelRows];
-  for (int64_t i = 0; i < kPanelRows; ++i) rows[i] = a + i * (kPacked ? kRow : a_stride);
+  for (int64_t i = 0; i < kPanelRows; ++i) rows[i] = a + i * (kAdjacent ? 1 : a_stride);
 #pragma GCC unroll 4
   for (int64_t l = 0; l < depth; ++l) {
     Vector<S> left, right;
@@ -103,7 +104,7 @@ void register_tile(int64_t depth, const S* a, int64_t a_stride, const S* b, S al
     std::memcpy(&right, b + l * kPanelColumns<S> + kLength<S>, sizeof right);
 #pragma GCC unroll 12
     for (int64_t i = 0; i < kPanelRows; ++i) {
-      const S x = rows[i][l * kStep];
+      const S x = kAdjacent ? a[l * a_stride + i] : rows[i][l];
       sums[i][0] += x * left;
       sums[i][1] += x * right;
     }
