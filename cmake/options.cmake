@@ -8,6 +8,12 @@ option(GLIM_NATIVE "compile for this machine's processor" ON)
 set(GLIM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO (when nvcc is there)")
 set_property(CACHE GLIM_CUDA PROPERTY STRINGS AUTO ON OFF)
 
+set(GLIM_BLAS OFF CACHE STRING "matrix products of the CPU: OFF (our own) or OpenBLAS")
+set_property(CACHE GLIM_BLAS PROPERTY STRINGS OFF OpenBLAS)
+if(GLIM_BLAS AND NOT GLIM_BLAS STREQUAL "OpenBLAS")
+  message(FATAL_ERROR "GLIM_BLAS is OFF or OpenBLAS, not ${GLIM_BLAS}")
+endif()
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -49,7 +55,6 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(Eigen3 3.3 REQUIRED NO_MODULE)
 
 # CUDA: AUTO takes it when nvcc is there. CMAKE_CUDA_ARCHITECTURES is always said: the default of CMake 3.25 is an old GPU.
 include(CheckLanguage)

@@ -17,6 +17,8 @@ class CpuExecutor final : public Executor, private KernelContext {
  public:
   explicit CpuExecutor(int num_threads = 0) : pool_(num_threads) {}
   Status run(const Executable& executable) override;
+  // `to` = `from`, of one type; either may have wide rows.
+  void copy(const TensorView& from, const TensorView& to);
 
   // Seconds per step of the executable that ran last are added up here while profiling is on.
   void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }

@@ -158,15 +158,7 @@ Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const 
   }
   const TensorView view = bound->view(v);
   HostTensor tensor{view.type, std::vector<std::byte>(view.type.bytes())};
-  if (view.contiguous()) {
-    std::memcpy(tensor.bytes.data(), view.data, tensor.bytes.size());
-    return tensor;
-  }
-  const size_t element = size_of(view.type.dtype), width = static_cast<size_t>(view.type.shape[1]) * element;
-  for (int64_t row = 0; row < view.type.shape[0]; ++row) {
-    std::memcpy(tensor.bytes.data() + static_cast<size_t>(row) * width,
-                view.as<std::byte>() + static_cast<size_t>(row * view.row_stride) * element, width);
-  }
+  executor_->copy(view, contiguous_view(tensor.bytes.data(), view.type));
   return tensor;
 }
 
