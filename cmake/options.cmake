@@ -8,10 +8,10 @@ option(GLIM_NATIVE "compile for this machine's processor" ON)
 set(GLIM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO (when nvcc is there)")
 set_property(CACHE GLIM_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-set(GLIM_BLAS OFF CACHE STRING "matrix products of the CPU: OFF (our own) or OpenBLAS")
-set_property(CACHE GLIM_BLAS PROPERTY STRINGS OFF OpenBLAS)
-if(GLIM_BLAS AND NOT GLIM_BLAS STREQUAL "OpenBLAS")
-  message(FATAL_ERROR "GLIM_BLAS is OFF or OpenBLAS, not ${GLIM_BLAS}")
+set(GLIM_BLAS Eigen CACHE STRING "matrix products of the CPU: Eigen (its own) or OpenBLAS")
+set_property(CACHE GLIM_BLAS PROPERTY STRINGS Eigen OpenBLAS)
+if(NOT GLIM_BLAS MATCHES "^(Eigen|OpenBLAS)$")
+  message(FATAL_ERROR "GLIM_BLAS is Eigen or OpenBLAS, not ${GLIM_BLAS}")
 endif()
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -55,6 +55,7 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
+find_package(Eigen3 3.3 REQUIRED NO_MODULE)
 
 # CUDA: AUTO takes it when nvcc is there. CMAKE_CUDA_ARCHITECTURES is always said: the default of CMake 3.25 is an old GPU.
 include(CheckLanguage)

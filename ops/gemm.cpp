@@ -1,7 +1,16 @@
+// Packing buffers come from the stack: a tile of at most kTileRows x kTileColumns with a depth of kTileDepth keeps each of Eigen's
+// two under 1 MiB in f64, so this limit is never passed.
+#define EIGEN_STACK_ALLOCATION_LIMIT (1 << 20)
+#define EIGEN_DONT_PARALLELIZE
 #include "ops/gemm.h"
 
+#include <fmt/format.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <type_traits>
+
 #include "ops/cpu.h"
-#include "ops/gemm_panels.h"
 #include "ops/vector_math.h"
 
 #ifdef GLIM_OPENBLAS
@@ -11,79 +20,47 @@
 namespace glim::cpu {
 namespace {
 
-// Each tile packs b, and also an `a` that cannot be read where it lies: then the tile is about square, and the block of a fits in the
-// second cache; otherwise it is high, so that little of b is packed twice. A panel of b fits in the first cache.
-constexpr int64_t kTileRows = 516, kTileColumns = 64, kPackedTileRows = 264, kPackedTileColumns = 256, kTileDepth = 256;
-constexpr int64_t kFewTasks = 8;       // fewer tasks than this: they are cut finer
-constexpr int64_t kFewRows = 3;        // no more rows than this do not pay for packing b
-constexpr int64_t kNearBytes = 16384;  // a transposed `a` within this span stays in the first cache: it is read where it lies
-static_assert(kTileRows % kPanelRows == 0 && kPackedTileRows % kPanelRows == 0 && kTileColumns % kPanelColumns<float> == 0);
+constexpr int64_t kTileRows = 128, kTileColumns = 256, kTileDepth = 512;
+constexpr int64_t kFewRows = 3;  // no more rows than this do not pay for packing b
 
-// Element (row, column) of op(matrix).
+template <class T, int kOrder>
+using Dynamic = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
+template <class T, int kOrder>
+using ConstMap = Eigen::Map<const Dynamic<T, kOrder>, 0, Eigen::OuterStride<>>;
 template <class T>
-const T* corner(const Matrix<T>& matrix, int64_t row, int64_t column) {
-  return matrix.transposed ? matrix.data + column * matrix.row_stride + row : matrix.data + row * matrix.row_stride + column;
+using Map = Eigen::Map<Dynamic<T, Eigen::RowMajor>, 0, Eigen::OuterStride<>>;
+
+// A transposed row-major matrix is a column-major one.
+template <class T, int kOrderA, int kOrderB>
+void product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const Matrix<T>& b, T* c, int64_t c_stride, Into into) {
+  const ConstMap<T, kOrderA> left(a.data, m, k, Eigen::OuterStride<>(a.row_stride));
+  const ConstMap<T, kOrderB> right(b.data, k, n, Eigen::OuterStride<>(b.row_stride));
+  Map<T> result(c, m, n, Eigen::OuterStride<>(c_stride));
+  if (into == Into::kOverwrite) result.setZero();
+  // What `result += alpha * left * right` ends in; written so, a product with one row or column would copy alpha * left to the heap.
+  Eigen::internal::generic_product_impl<ConstMap<T, kOrderA>, ConstMap<T, kOrderB>, Eigen::DenseShape, Eigen::DenseShape,
+                                        Eigen::GemmProduct>::scaleAndAddTo(result, left, right, alpha);
 }
 
-// Packing buffers, on the stack: 0.5 MiB in f32, 1 MiB in f64.
-template <class S>
-struct Panels {
-  alignas(64) S a[kPackedTileRows * kTileDepth];
-  alignas(64) S b[kPackedTileColumns * kTileDepth];
-};
-
-// One register tile, of which [rows, columns] lie in c.
-template <class S, bool kAdjacent>
-void panel_product(int64_t rows, int64_t columns, int64_t depth, const S* a, int64_t a_stride, const S* b, S alpha, S* c, int64_t c_stride,
-                   Into into) {
-  if (rows == kPanelRows && columns == kPanelColumns<S>)
-    return register_tile<S, kAdjacent>(depth, a, a_stride, b, alpha, c, c_stride, into);
-  alignas(64) S whole[kPanelRows * kPanelColumns<S>];
-  register_tile<S, kAdjacent>(depth, a, a_stride, b, alpha, whole, kPanelColumns<S>, Into::kOverwrite);
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) {
-      const S value = whole[i * kPanelColumns<S> + j];
-      S& to = c[i * c_stride + j];
-      to = into == Into::kAdd ? to + value : value;
-    }
-  }
+#ifdef GLIM_OPENBLAS
+// Our own tasks run side by side, each with one product: OpenBLAS's threads would make the bits depend on their number.
+const bool has_one_thread = [] {
+  openblas_set_num_threads(1);
+  return true;
+}();
+template <class T>
+void blas_product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const Matrix<T>& b, T* c, int64_t c_stride, Into into) {
+  const auto order = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
+  const auto size = [](int64_t value) { return static_cast<blasint>(value); };
+  const T beta = into == Into::kAdd ? T(1) : T(0);
+  if constexpr (std::is_same_v<T, float>)
+    cblas_sgemm(CblasRowMajor, order(a.transposed), order(b.transposed), size(m), size(n), size(k), alpha, a.data, size(a.row_stride),
+                b.data, size(b.row_stride), beta, c, size(c_stride));
+  else
+    cblas_dgemm(CblasRowMajor, order(a.transposed), order(b.transposed), size(m), size(n), size(k), alpha, a.data, size(a.row_stride),
+                b.data, size(b.row_stride), beta, c, size(c_stride));
 }
-
-// An `a` in the type of the sums is read where it lies if it is row-major, or near; rows that do not fill a panel, and every other `a`,
-// are packed.
-template <class S, class A, class B>
-void tile_product(int64_t m, int64_t n, int64_t k, S alpha, Matrix<A> a, Matrix<B> b, S* c, int64_t c_stride, Into into) {
-  Panels<S> panels;
-  for (int64_t first = 0; first == 0 || first < k; first += kTileDepth) {
-    const int64_t depth = std::min(kTileDepth, k - first);
-    pack<kPanelColumns<S>>(corner(b, first, 0), b.row_stride, b.transposed, n, depth, panels.b);
-    const bool is_near = depth * a.row_stride * static_cast<int64_t>(sizeof(S)) <= kNearBytes;
-    const int64_t num_in_place = std::is_same_v<S, A> && (!a.transposed || is_near) ? m / kPanelRows * kPanelRows : 0;
-    pack<kPanelRows>(corner(a, num_in_place, first), a.row_stride, !a.transposed, m - num_in_place, depth, panels.a);
-    for (int64_t j = 0; j < n; j += kPanelColumns<S>) {
-      const S* const right = panels.b + j * depth;
-      const int64_t columns = std::min(kPanelColumns<S>, n - j);
-      for (int64_t i = 0; i < m; i += kPanelRows) {
-        const int64_t rows = std::min(kPanelRows, m - i);
-        S* const to = c + i * c_stride + j;
-        if constexpr (std::is_same_v<S, A>) {
-          const S* const left = corner(a, i, first);
-          if (i < num_in_place && a.transposed) {
-            panel_product<S, true>(rows, columns, depth, left, a.row_stride, right, alpha, to, c_stride, into);
-            continue;
-          }
-          if (i < num_in_place) {
-            panel_product<S, false>(rows, columns, depth, left, a.row_stride, right, alpha, to, c_stride, into);
-            continue;
-          }
-        }
-        const S* const left = panels.a + (i - num_in_place) * depth;
-        panel_product<S, true>(rows, columns, depth, left, kPanelRows, right, alpha, to, c_stride, into);
-      }
-    }
-    into = Into::kAdd;
-  }
-}
+#endif
 
 // A few rows against the rows of b's stored matrix: dot products, which read b once.
 template <class S, class A, class B>
@@ -99,51 +76,51 @@ void few_rows(int64_t m, int64_t n, int64_t k, S alpha, Matrix<A> a, Matrix<B> b
   }
 }
 
-#ifdef GLIM_OPENBLAS
-// Our own tasks run side by side, each with one product: OpenBLAS's threads would make the bits depend on their number.
-const bool has_one_thread = [] {
-  openblas_set_num_threads(1);
-  return true;
-}();
-void library_product(int64_t m, int64_t n, int64_t k, float alpha, Matrix<float> a, Matrix<float> b, float* c, int64_t c_stride,
-                     Into into) {
-  const auto order = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
-  cblas_sgemm(CblasRowMajor, order(a.transposed), order(b.transposed), static_cast<blasint>(m), static_cast<blasint>(n),
-              static_cast<blasint>(k), alpha, a.data, static_cast<blasint>(a.row_stride), b.data, static_cast<blasint>(b.row_stride),
-              into == Into::kAdd ? 1.0F : 0.0F, c, static_cast<blasint>(c_stride));
+// Rows and columns of the stored matrix that op(matrix)[row.., column..] is.
+template <class T>
+const T* corner(const Matrix<T>& matrix, int64_t row, int64_t column) {
+  return matrix.transposed ? matrix.data + column * matrix.row_stride + row : matrix.data + row * matrix.row_stride + column;
 }
-void library_product(int64_t m, int64_t n, int64_t k, double alpha, Matrix<double> a, Matrix<double> b, double* c, int64_t c_stride,
-                     Into into) {
-  const auto order = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
-  cblas_dgemm(CblasRowMajor, order(a.transposed), order(b.transposed), static_cast<blasint>(m), static_cast<blasint>(n),
-              static_cast<blasint>(k), alpha, a.data, static_cast<blasint>(a.row_stride), b.data, static_cast<blasint>(b.row_stride),
-              into == Into::kAdd ? 1.0 : 0.0, c, static_cast<blasint>(c_stride));
-}
-#endif
 
-// One tile of the result in the type of the sums.
-template <class S, class A, class B>
-void multiply(int64_t m, int64_t n, int64_t k, S alpha, Matrix<A> a, Matrix<B> b, S* c, int64_t c_stride, Into into) {
-  if (m <= kFewRows && b.transposed && !a.transposed) return few_rows(m, n, k, alpha, a, b, c, c_stride, into);
-#ifdef GLIM_OPENBLAS
-  if constexpr (std::is_same_v<A, S> && std::is_same_v<B, S>) {
-    if (k > 0) return library_product(m, n, k, alpha, a, b, c, c_stride, into);
+// The block op(from)[row .. row + rows, column .. column + columns] in S: in place, or widened into `scratch`.
+template <class S, class T>
+Matrix<S> widened(const Matrix<T>& from, int64_t row, int64_t column, int64_t rows, int64_t columns, S* scratch) {
+  const T* first = corner(from, row, column);
+  if constexpr (std::is_same_v<S, T>) {
+    return {first, from.row_stride, from.transposed};
+  } else {
+    const int64_t stored_rows = from.transposed ? columns : rows, stored_columns = from.transposed ? rows : columns;
+    for (int64_t i = 0; i < stored_rows; ++i) {
+      for (int64_t j = 0; j < stored_columns; ++j) scratch[i * stored_columns + j] = static_cast<S>(first[i * from.row_stride + j]);
+    }
+    return {scratch, stored_columns, from.transposed};
   }
-#endif
-  tile_product(m, n, k, alpha, a, b, c, c_stride, into);
 }
 
-// How many rows or columns each of the equal parts has: at most `most`, a multiple of `step`.
-int64_t part(int64_t total, int64_t most, int64_t step) {
-  const int64_t count = (total + most - 1) / most, each = (total + count - 1) / count;
-  return (each + step - 1) / step * step;
-}
+template <class S, class T, int64_t kSize>
+struct Scratch {
+  alignas(64) S values[std::is_same_v<S, T> ? 1 : kSize];
+};
 
 }  // namespace
 
 template <class T>
 void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into) {
-  if (m > 0 && n > 0) tile_product(m, n, k, alpha, a, b, c, c_stride, into);
+  if (m == 0 || n == 0) return;
+  // Deep products are cut so that no packing buffer depends on the machine's cache sizes.
+  for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
+    const int64_t length = std::min(kTileDepth, k - depth);
+    const Matrix<T> left{corner(a, 0, depth), a.row_stride, a.transposed}, right{corner(b, depth, 0), b.row_stride, b.transposed};
+    const Into now = depth == 0 ? into : Into::kAdd;
+    if (a.transposed && b.transposed)
+      product<T, Eigen::ColMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (a.transposed)
+      product<T, Eigen::ColMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else if (b.transposed)
+      product<T, Eigen::RowMajor, Eigen::ColMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+    else
+      product<T, Eigen::RowMajor, Eigen::RowMajor>(m, n, length, alpha, left, right, c, c_stride, now);
+  }
 }
 
 template <class A, class B, class C>
@@ -151,31 +128,47 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
           Into into) {
   using S = Accumulate<B>;
   if (m == 0 || n == 0) return;
-  const bool is_packed = a.transposed || !std::is_same_v<A, S>;
-  const int64_t most_rows = is_packed ? kPackedTileRows : kTileRows;
-  const int64_t tile_columns = part(n, is_packed ? kPackedTileColumns : kTileColumns, kPanelColumns<S>),
-                tiles_n = (n + tile_columns - 1) / tile_columns;
-  int64_t tile_rows = part(m, most_rows, kPanelRows), tiles_m = (m + tile_rows - 1) / tile_rows;
-  if (tiles_m * tiles_n < kFewTasks) {
-    tile_rows = part(m, most_rows / 2, kPanelRows);
-    tiles_m = (m + tile_rows - 1) / tile_rows;
-  }
+  const int64_t tiles_m = (m + kTileRows - 1) / kTileRows, tiles_n = (n + kTileColumns - 1) / kTileColumns;
   context.parallel_for(tiles_m * tiles_n, [&](int64_t tile) {
-    const int64_t row = tile % tiles_m * tile_rows, column = tile / tiles_m * tile_columns;
-    const int64_t rows = std::min(tile_rows, m - row), columns = std::min(tile_columns, n - column);
-    const Matrix<A> left{corner(a, row, 0), a.row_stride, a.transposed};
-    const Matrix<B> right{corner(b, 0, column), b.row_stride, b.transposed};
+    const int64_t row = tile % tiles_m * kTileRows, column = tile / tiles_m * kTileColumns;
+    const int64_t rows = std::min(kTileRows, m - row), columns = std::min(kTileColumns, n - column);
+    [[maybe_unused]] Scratch<S, A, kTileRows * kTileDepth> left;
+    [[maybe_unused]] Scratch<S, B, kTileColumns * kTileDepth> right;
+    [[maybe_unused]] Scratch<S, C, kTileRows * kTileColumns> sum;
     C* const out = c + row * c_stride + column;
+    S* target = nullptr;
+    int64_t target_stride = 0;
     if constexpr (std::is_same_v<S, C>) {
-      multiply<S>(rows, columns, k, static_cast<S>(alpha), left, right, out, c_stride, into);
+      target = out;
+      target_stride = c_stride;
     } else {
-      alignas(64) S sums[kPackedTileRows * kPackedTileColumns];  // a bf16 result is rounded once, at the end
+      target = sum.values;
+      target_stride = columns;
       for (int64_t i = 0; into == Into::kAdd && i < rows; ++i) {
-        for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = static_cast<S>(out[i * c_stride + j]);
+        for (int64_t j = 0; j < columns; ++j) target[i * columns + j] = static_cast<S>(out[i * c_stride + j]);
       }
-      multiply<S>(rows, columns, k, static_cast<S>(alpha), left, right, sums, columns, into);
+    }
+    if (m <= kFewRows && b.transposed && !a.transposed) {
+      few_rows<S>(rows, columns, k, static_cast<S>(alpha), Matrix<A>{corner(a, row, 0), a.row_stride},
+                  Matrix<B>{corner(b, 0, column), b.row_stride}, target, target_stride, into);
+    } else {
+      for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
+        const int64_t length = std::min(kTileDepth, k - depth);
+        const Matrix<S> l = widened<S>(a, row, depth, rows, length, left.values),
+                        r = widened<S>(b, depth, column, length, columns, right.values);
+        const Into now = depth == 0 ? into : Into::kAdd;
+#ifdef GLIM_OPENBLAS
+        if (length > 0) {
+          blas_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
+          continue;
+        }
+#endif
+        block_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
+      }
+    }
+    if constexpr (!std::is_same_v<S, C>) {
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < columns; ++j) out[i * c_stride + j] = C(sums[i * columns + j]);
+        for (int64_t j = 0; j < columns; ++j) out[i * c_stride + j] = C(target[i * columns + j]);
       }
     }
   });
@@ -183,16 +176,17 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
 
 std::string product_library() {
 #if defined(__AVX512F__)
-  const std::string own = "glim panels, avx512";
-#elif defined(__AVX__)
-  const std::string own = "glim panels, avx";
+  const std::string instructions = "avx512";
+#elif defined(__AVX2__)
+  const std::string instructions = "avx2";
 #else
-  const std::string own = "glim panels, 128 bit";
+  const std::string instructions = "baseline instructions";
 #endif
+  const std::string eigen = fmt::format("eigen {}.{}.{}, {}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, instructions);
 #ifdef GLIM_OPENBLAS
-  return std::string(openblas_get_config()) + "; " + own;
+  return fmt::format("{}; {}", openblas_get_config(), eigen);
 #else
-  return own;
+  return eigen;
 #endif
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/gemm.h"
 #include "runtime/checksum.h"
 
 namespace glim {
@@ -31,7 +32,7 @@ Settings run_choices(const TrainConfig& config) {
           {"train.weight_decay", fmt::to_string(config.adamw.weight_decay)},
           {"train.max_norm", fmt::to_string(config.adamw.max_norm)},
           {"train.rematerialise", std::string(to_string(config.rematerialise))},
-          {"the library of matrix products", std::string("eigen")}};
+          {"the library of matrix products", cpu::product_library()}};
 }
 
 }  // namespace glim

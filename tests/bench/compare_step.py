@@ -51,7 +51,7 @@ def main():
     options.add_argument("--steps", type=int, default=20, help="per round")
     options.add_argument("--rounds", type=int, default=5)
     given = options.parse_args()
-    runs = {"glim": Glim(given, given.glim), "glim, OpenBLAS": Glim(given, given.glim_openblas),
+    runs = {"glim, Eigen": Glim(given, given.glim), "glim, OpenBLAS": Glim(given, given.glim_openblas),
             "PyTorch, sdpa": Torch(given, "--attention", "sdpa"),
             "PyTorch, sdpa, torch.compile": Torch(given, "--attention", "sdpa", "--compile")}
     results = {name: [] for name in runs}
