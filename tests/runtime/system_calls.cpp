@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstring>
 
@@ -25,6 +26,7 @@ std::string only_name;
 // Whether this call shall fail; sets errno.
 bool fails(const char* name) {
   if (!is_armed || (!only_name.empty() && only_name != name) || calls_left-- != 0) return false;
+  if (error_to_give == kKillProcess) ::kill(::getpid(), SIGKILL);
   failed_call = name;
   errno = error_to_give;
   return true;

@@ -5,6 +5,8 @@
 
 namespace glim {
 
+inline constexpr int kKillProcess = -1;  // in place of an error: kill -9 instead of the call
+
 // Counts mkdir, open, read, write, fsync, rename, renameat2 and close (of files open for writing: others have nothing to lose), by any
 // thread. One at a time.
 class FailingCall {
