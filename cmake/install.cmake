@@ -28,6 +28,8 @@ target_link_libraries(glim_shared PRIVATE fmt::fmt Threads::Threads ${CMAKE_DL_L
 if(GLIM_HAS_CUDA)
   target_link_libraries(glim_shared PRIVATE CUDA::cudart CUDA::cublasLt)
 endif()
+# The CUDA libraries may lie where the loader does not look.
+set_target_properties(glim_shared glim PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 target_compile_features(glim_shared INTERFACE cxx_std_20)
 target_include_directories(glim_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
