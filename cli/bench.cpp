@@ -41,7 +41,7 @@ Status set_random_inputs(Model& model, int64_t tokens) {
 
 // Medians of whole steps are measured without the profile; the table of ops with it.
 Status bench(const BenchOptions& options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const Backend backend, chosen_backend(options.backend));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, ""));
   CompileOptions compile_options;
@@ -50,8 +50,8 @@ Status bench(const BenchOptions& options) {
   compile_options.optional_inputs = {"denominator"};
   compile_options.programs = {ProgramKind::kFirst, ProgramKind::kUpdate};
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
-  model.initialise(1);
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
+  GLIM_TRY(model.initialise(1));
   GLIM_TRY(set_random_inputs(model, options.tokens));
   double flops = 0;
   for (const auto& program : model.compiled().programs) flops += count_flops(program->graph);

@@ -15,7 +15,7 @@ namespace glim::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config;
+  std::string config, backend;
   bool json = false;
 };
 
@@ -93,7 +93,11 @@ class ProgressPrinter {
 };
 
 Status train(const TrainOptions& options) {
-  GLIM_ASSIGN(const TrainConfig config, load_train_config(options.config));
+  GLIM_ASSIGN(TrainConfig config, load_train_config(options.config));
+  if (!options.backend.empty()) {
+    GLIM_ASSIGN(config.backend, parse_backend(options.backend));
+  }
+  GLIM_TRY(check_usable(config.backend));
   GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
   const CompiledModel& compiled = trainer.model().compiled();
   if (!options.json) {
@@ -129,6 +133,7 @@ void add_train(CLI::App& app, Body& body) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand("train", "train a model on text");
   command->add_option("config", options->config, "a TOML file: model, [data], [train]")->required()->type_name("CONFIG.toml");
+  command->add_option("--backend", options->backend, "cpu or cuda, instead of what the file says");
   command->add_flag("--json", options->json, "one JSON object per line instead of text");
   command->footer(
       "Example: glim train train.toml, where train.toml says\n"

@@ -3,26 +3,24 @@
 #include <vector>
 
 #include "runtime/executable.h"
-#include "runtime/thread_pool.h"
 
 namespace glim {
 
 // Runs programs on the CPU: one step after the other, each on all cores. Allocates nothing while it runs (an error message aside).
 class CpuExecutor final : public Executor, private KernelContext {
  public:
-  explicit CpuExecutor(int num_threads = 0) : pool_(num_threads) {}
+  explicit CpuExecutor(int num_threads = 0) : Executor(num_threads) {}
   Status run(const Executable& executable) override;
-
-  // Seconds per step of the executable that ran last are added up here while profiling is on.
-  void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
-  [[nodiscard]] ThreadPool& pool() { return pool_; }
+  Status run_step(const Executable& executable, size_t index) override;
+  Status write(const TensorView& to, std::span<const std::byte> from) override;
+  Status read(const TensorView& from, std::span<std::byte> to) override;
 
  private:
   void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t)> task) override { pool_.parallel_for(num_tasks, task); }
   void fail(std::string message) override;
+  void issue(const Executable& executable, const BoundStep& step);
+  Status end(const Executable& executable, NodeId failed_at);
 
-  ThreadPool pool_;
-  std::vector<double>* profile_ = nullptr;
   std::mutex failure_mutex_;
   bool has_failed_ = false;
   std::string failure_;

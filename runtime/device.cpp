@@ -10,13 +10,23 @@ namespace glim {
 #ifdef GLIM_HAS_CUDA
 bool cuda_available(std::string& why_not) {
   int num_devices = 0, major = 0, minor = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&num_devices); error != cudaSuccess) {
-    why_not = cudaGetErrorString(error);
-    cudaGetLastError();
+  const cudaError_t error = cudaGetDeviceCount(&num_devices);
+  if (error != cudaSuccess) cudaGetLastError();  // not an error of what comes next
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+      why_not = "there is no NVIDIA driver on this machine";
+    else
+      why_not = fmt::format("the NVIDIA driver is too old: it supports CUDA {}.{}, this build needs {}.{}", driver / 1000,
+                            driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     return false;
   }
-  if (num_devices == 0) {
-    why_not = "the driver shows no device";
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && num_devices == 0)) {
+    why_not = "the NVIDIA driver shows no device";
+    return false;
+  }
+  if (error != cudaSuccess) {
+    why_not = cudaGetErrorString(error);
     return false;
   }
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
@@ -28,7 +38,7 @@ bool cuda_available(std::string& why_not) {
 }
 #else
 bool cuda_available(std::string& why_not) {
-  why_not = "this build has no CUDA backend";
+  why_not = "this program was built without the CUDA toolkit (there was no nvcc; see GLIM_CUDA in cmake/options.cmake)";
   return false;
 }
 #endif

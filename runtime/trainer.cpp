@@ -40,12 +40,12 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
   GLIM_ASSIGN(CompiledModel compiled, compile(spec, builtin_ops(), options));
   trainer.micro_step_flops_ = count_flops(compiled.find(ProgramKind::kFirst)->graph);
   trainer.update_flops_ = count_flops(compiled.find(ProgramKind::kUpdate)->graph);
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled)));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), 0, config.backend));
   trainer.model_ = std::make_unique<Model>(std::move(model));
   if (trainer.source_->checkpoint) {
     GLIM_TRY(load_weights(*trainer.model_, *trainer.source_->checkpoint, spec.hf.ignore_tensors));
   } else {
-    trainer.model_->initialise(config.seed);
+    GLIM_TRY(trainer.model_->initialise(config.seed));
   }
   return trainer;
 }
