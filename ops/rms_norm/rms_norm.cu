@@ -106,16 +106,15 @@ void rms_norm_vjp(const KernelArgs& k) {
     const int64_t rows = k.out[0].type.shape[0], width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
     const T* weight = k.in[1].as<T>();
     auto* partials = weight == nullptr ? nullptr : reinterpret_cast<Accumulate<T>*>(k.workspace.data());
-    const int64_t chunks = (rows + ops::kCudaRowsPerChunk - 1) / ops::kCudaRowsPerChunk;
-    if (width == 0) return;
-    if (rows > 0) {
+    const int64_t chunks = width == 0 ? 0 : (rows + ops::kCudaRowsPerChunk - 1) / ops::kCudaRowsPerChunk;
+    if (chunks > 0) {
       const int64_t groups = width / n;
       const dim3 blocks(static_cast<unsigned>(chunks), weight == nullptr ? static_cast<unsigned>(std::min<int64_t>(groups, 65535)) : 1U);
       norm_vjp_chunks<T><<<blocks, threads_for(n, kVjpThreads), 0, stream(k)>>>(
           rows_of<const T>(k.in[0]), weight, rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]), partials, rows, groups, n, attrs.eps,
           static_cast<Accumulate<T>>(attrs.weight_offset));
     }
-    if (weight == nullptr) return;
+    if (weight == nullptr || n == 0) return;
     const auto blocks = static_cast<unsigned>((n + kWarp - 1) / kWarp);
     add_chunks<T><<<blocks, dim3(kWarp, kLanes), 0, stream(k)>>>(partials, chunks, n, k.out[1].as<T>());
   });

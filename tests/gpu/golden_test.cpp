@@ -1,45 +1,11 @@
 // `glim run` and `glim generate` with --backend cuda against the reference cases made from transformers in float64.
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "runtime/device.h"
-#include "tests/cli/program.h"
-#include "tests/runtime/scratch_folder.h"
+#include "tests/cli/golden_case.h"
 
 namespace glim {
 namespace {
-
-using Tensors = std::map<std::string, Values>;
-
-// Sums for a relative L2 distance over one tensor or many. Rows (all but the last axis) whose mask is 0 are left out.
-struct Distance {
-  double difference = 0, reference = 0;
-  void add(const Values& got, const Values& expected, const std::vector<double>& mask = {}) {
-    ASSERT_EQ(got.shape, expected.shape);
-    ASSERT_EQ(got.at.size(), expected.at.size());
-    const auto width = static_cast<size_t>(expected.shape.empty() ? 1 : expected.shape.back());
-    for (size_t i = 0; i < expected.at.size(); ++i) {
-      if (!mask.empty() && mask.at(i / width) == 0) continue;
-      difference += (got.at[i] - expected.at[i]) * (got.at[i] - expected.at[i]);
-      reference += expected.at[i] * expected.at[i];
-    }
-  }
-  [[nodiscard]] double relative() const { return reference > 0 ? std::sqrt(difference / reference) : INFINITY; }
-};
-double distance(const Values& got, const Values& expected, const std::vector<double>& mask = {}) {
-  Distance sum;
-  sum.add(got, expected, mask);
-  return sum.relative();
-}
-
-nlohmann::json read_case(const std::string& name) {
-  std::string text = read_file(golden_folder(name) + "/case.json");
-  if (const size_t at = text.find(": NaN"); at != std::string::npos) text.replace(at, 5, ": null");  // NaN is no JSON
-  return nlohmann::json::parse(text);
-}
 
 class GpuGolden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -150,6 +116,40 @@ TEST(GpuProgram, CheckRunsEveryStepOnBothBackends) {
   std::printf("%s", result.out.c_str());
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.out.find("bf16: steps out of bounds"), std::string::npos);
+}
+
+// A bf16 run on the device follows an f32 run on the CPU, and the same run twice has the same bits.
+TEST(GpuProgram, TrainingFollowsTheCpu) {
+  if (std::string why; !cuda_available(why)) GTEST_SKIP() << "skipped: no CUDA device (" << why << ")";
+  const ScratchFolder scratch;
+  std::string text;
+  for (const char* file : {"README.md", "engine/README.md", "ops/README.md", "runtime/README.md", "cli/README.md", "tests/README.md"})
+    text += read_file(models_source_folder() + "/../" + file);
+  write_file(scratch / "corpus.txt", text);
+  const auto train = [&](const std::string& backend, const std::string& dtype, const std::string& output) {
+    write_file(scratch / "train.toml",
+               "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"corpus.txt\"]\n[train]\nsteps = 200\ntokens = 256\nlearning_rate = 1e-3\n"
+               "log_every = 1\ndtype = \"" + dtype + "\"\noutput = \"" + output + "\"\n");
+    const ProgramResult result = run_glim({"train", scratch / "train.toml", "--backend", backend, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<double> losses;
+    for (size_t at = 0; at < result.out.size(); at = result.out.find('\n', at) + 1) {
+      const nlohmann::json line = nlohmann::json::parse(result.out.substr(at, result.out.find('\n', at) - at));
+      if (line.contains("loss")) losses.push_back(line["loss"].get<double>());
+    }
+    return losses;
+  };
+  const std::vector<double> expected = train("cpu", "f32", "cpu"), found = train("cuda", "bf16", "first"), again = train("cuda", "bf16", "second");
+  ASSERT_EQ(expected.size(), 200U);
+  ASSERT_EQ(found.size(), 200U);
+  EXPECT_LT(found.back(), 0.7 * found.front());
+  double worst = 0;
+  for (size_t step = 19; step < 200; step += 20) worst = std::max(worst, std::fabs(found[step] - expected[step]) / expected[step]);
+  std::printf("  loss %.4f -> %.4f (CPU, f32: %.4f -> %.4f); worst difference at every 20th step %.2f %%\n", found.front(), found.back(),
+              expected.front(), expected.back(), 100 * worst);
+  EXPECT_LT(worst, 0.01);
+  EXPECT_EQ(found, again);
+  EXPECT_EQ(read_folder(scratch / "first"), read_folder(scratch / "second"));
 }
 
 TEST(GpuProgram, BenchTimesTheOps) {

@@ -1,6 +1,9 @@
 // Whole models on the device against the same models on the CPU; training; wrong values in the data.
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 #include "autodiff/training.h"
 #include "ops/embedding/embedding.h"
@@ -62,8 +65,17 @@ std::map<std::string, std::vector<double>> states(SmallModel& small) {
   return all;
 }
 
+// Over all gradients together.
+double gradient_distance(const SmallModel& found, const std::map<std::string, std::vector<double>>& expected) {
+  std::vector<double> a, b;
+  for (const auto& [name, values] : found.gradients()) a.insert(a.end(), values.begin(), values.end());
+  for (const auto& [name, values] : expected) b.insert(b.end(), values.begin(), values.end());
+  return relative_distance(a, b);
+}
+
 TEST_F(GpuModel, TrainsAsOnTheCpu) {
-  constexpr double kLossBounds[] = {1e-10, 1e-4, 2e-2}, kGradientBounds[] = {1e-10, 1e-4, 5e-2};
+  constexpr double kLossBounds[] = {1e-10, 1e-4, 1e-2};
+  std::map<std::string, std::vector<double>> exact;  // gradients of the first micro-step in f64
   for (const DType real : {DType::kF64, DType::kF32, DType::kBF16}) {
     SmallModel cpu(small_spec(), training_options(real, Backend::kCpu)), gpu(small_spec(), training_options(real, Backend::kCuda));
     const std::vector<int32_t> tokens = random_tokens(kTokens, 37, 5);
@@ -71,15 +83,17 @@ TEST_F(GpuModel, TrainsAsOnTheCpu) {
       EXPECT_TRUE(each->model().set_scalar("denominator", kTokens - 3));
       each->run(ProgramKind::kFirst, {{"tokens", tokens}, {"labels", tokens}, {"row_lengths", {40, 1, 55}}});
     }
-    const double gradient_error = worst_distance(gpu.gradients(), cpu.gradients());
-    EXPECT_LE(gradient_error, kGradientBounds[static_cast<size_t>(real)]) << to_string(real);
+    if (real == DType::kF64) exact = cpu.gradients();
+    const double theirs = gradient_distance(cpu, exact), ours = gradient_distance(gpu, exact);
+    EXPECT_LE(ours, std::max(1e-11, 1.3 * theirs)) << to_string(real);
+    if (real != DType::kBF16) EXPECT_LE(worst_distance(gpu.gradients(), cpu.gradients()), real == DType::kF64 ? 1e-10 : 1e-4);
     const std::vector<double> expected = train(cpu, 12), found = train(gpu, 12);
     double worst = 0;
     for (size_t k = 0; k < expected.size(); ++k) worst = std::max(worst, std::fabs(found[k] - expected[k]) / expected[k]);
     EXPECT_LE(worst, kLossBounds[static_cast<size_t>(real)]) << to_string(real);
     EXPECT_LT(found.back(), 0.99 * found.front());
-    fmt::print("  {}: gradients {:.2e}; losses of 12 steps {:.6f} -> {:.6f}, {:.2e} from the CPU's\n", to_string(real), gradient_error,
-               found.front(), found.back(), worst);
+    fmt::print("  {}: gradients {:.2e} from f64 (CPU {:.2e}); losses of 12 steps {:.6f} -> {:.6f}, {:.2e} from the CPU's\n",
+               to_string(real), ours, theirs, found.front(), found.back(), worst);
   }
 }
 
@@ -96,6 +110,34 @@ TEST_F(GpuModel, InitialiseAndOptimizerStateAreThoseOfTheCpu) {
       gpu(small_spec(), training_options(DType::kBF16, Backend::kCuda));
   for (SmallModel* each : {&cpu, &gpu}) ASSERT_TRUE(each->model().initialise(7));
   EXPECT_EQ(states(gpu), states(cpu));
+}
+
+TEST_F(GpuModel, TenThousandStepsTakeNoMoreMemory) {
+  SmallModel gpu(small_spec(), training_options(DType::kBF16, Backend::kCuda));
+  train(gpu, 2);
+  const auto resident = [] {
+    std::ifstream statm("/proc/self/statm");
+    int64_t pages = 0, pages_resident = 0;
+    statm >> pages >> pages_resident;
+    return pages_resident * 4096;
+  };
+  size_t free_before = 0, free_after = 0, total = 0;
+  const std::vector<int32_t> tokens = random_tokens(kTokens, 37, 9);
+  int64_t resident_before = 0;
+  for (int step = 0; step < 10000; ++step) {
+    if (step == 100) {
+      resident_before = resident();
+      ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
+    }
+    ASSERT_TRUE(gpu.model().set_input("tokens", tokens));
+    ASSERT_TRUE(gpu.model().set_scalar(kLearningRateName, 1e-4));
+    ASSERT_TRUE(gpu.model().run(ProgramKind::kFirst));
+    ASSERT_TRUE(gpu.model().run(ProgramKind::kUpdate));
+    ASSERT_TRUE(std::isfinite(gpu.model().scalar(ProgramKind::kFirst, "loss")) || step % 1000 != 0);
+  }
+  ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
+  EXPECT_EQ(free_after, free_before);
+  EXPECT_LE(resident() - resident_before, 1 << 20);
 }
 
 TEST_F(GpuModel, ProfileCoversEveryStep) {
@@ -159,7 +201,7 @@ TEST_F(GpuModel, MoreMemoryThanThereIs) {
   const Result<CudaArenas> arenas = CudaArenas::allocate(largest(plans));
   ASSERT_FALSE(bool(arenas));
   EXPECT_EQ(arenas.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_NE(arenas.error().message.find("params"), std::string::npos) << arenas.error().message;
+  EXPECT_NE(arenas.error().message.find("parameters 8796093022208"), std::string::npos) << arenas.error().message;
 }
 
 }  // namespace
