@@ -129,7 +129,8 @@ TEST(GpuProgram, TrainingFollowsTheCpu) {
   const auto train = [&](const std::string& backend, const std::string& dtype, const std::string& output) {
     write_file(scratch / "train.toml",
                "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"corpus.txt\"]\n[train]\nsteps = 200\ntokens = 256\nlearning_rate = 1e-3\n"
-               "log_every = 1\ndtype = \"" + dtype + "\"\noutput = \"" + output + "\"\n");
+               "log_every = 1\ndtype = \"" +
+                   dtype + "\"\noutput = \"" + output + "\"\n");
     const ProgramResult result = run_glim({"train", scratch / "train.toml", "--backend", backend, "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     std::vector<double> losses;
@@ -139,7 +140,8 @@ TEST(GpuProgram, TrainingFollowsTheCpu) {
     }
     return losses;
   };
-  const std::vector<double> expected = train("cpu", "f32", "cpu"), found = train("cuda", "bf16", "first"), again = train("cuda", "bf16", "second");
+  const std::vector<double> expected = train("cpu", "f32", "cpu"), found = train("cuda", "bf16", "first"),
+                            again = train("cuda", "bf16", "second");
   ASSERT_EQ(expected.size(), 200U);
   ASSERT_EQ(found.size(), 200U);
   EXPECT_LT(found.back(), 0.7 * found.front());
