@@ -39,6 +39,15 @@ void write_element(DType dtype, std::byte* bytes, double number) {
   }
 }
 
+// Calls f(i) for every i in [0, count), in parallel.
+template <class F>
+void for_elements(ThreadPool& pool, int64_t count, F&& f) {
+  constexpr int64_t kPerTask = 65536;
+  pool.parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
+    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) f(i);
+  });
+}
+
 }  // namespace
 
 double HostTensor::at(int64_t i) const { return read_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype)); }
@@ -64,14 +73,9 @@ Status Model::initialise(uint64_t seed) {
     if (!has_state(parameter.name)) continue;
     HostTensor weight{parameter.type, std::vector<std::byte>(parameter.type.bytes())};
     const uint64_t stream = make_stream(seed, parameter.name);
-    constexpr int64_t kPerTask = 65536;
-    const int64_t count = parameter.type.shape.numel();
-    machine_.executor->pool().parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
-      for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) {
-        const double value = parameter.init == InitKind::kConstant ? parameter.init_value
-                                                                   : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i));
-        weight.set(i, value);
-      }
+    for_elements(machine_.executor->pool(), parameter.type.shape.numel(), [&](int64_t i) {
+      weight.set(i, parameter.init == InitKind::kConstant ? parameter.init_value
+                                                          : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i)));
     });
     GLIM_TRY(set_state(parameter.name, weight.bytes));
   }
@@ -87,7 +91,7 @@ Status Model::reset_optimizer() {
     GLIM_ASSIGN(const HostTensor weight, state(parameter.name));
     HostTensor master{{accumulation_dtype(weight.type.dtype), weight.type.shape}, {}};
     master.bytes.resize(master.type.bytes());
-    for (int64_t i = 0; i < weight.type.shape.numel(); ++i) master.set(i, weight.at(i));
+    for_elements(machine_.executor->pool(), weight.type.shape.numel(), [&](int64_t i) { master.set(i, weight.at(i)); });
     GLIM_TRY(set_state(master_name(parameter.name), master.bytes));
   }
   return ok();
