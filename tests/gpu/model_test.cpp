@@ -74,8 +74,8 @@ double gradient_distance(const SmallModel& found, const std::map<std::string, st
 }
 
 TEST_F(GpuModel, TrainsAsOnTheCpu) {
-  constexpr double kLossBounds[] = {1e-10, 1e-4, 1e-2};
-  std::map<std::string, std::vector<double>> exact;  // gradients of the first micro-step in f64
+  constexpr double kLossBounds[] = {1e-10, 1e-3, 1e-2};  // AdamW turns the rounding of tiny gradients into steps
+  std::map<std::string, std::vector<double>> exact;      // gradients of the first micro-step in f64
   for (const DType real : {DType::kF64, DType::kF32, DType::kBF16}) {
     SmallModel cpu(small_spec(), training_options(real, Backend::kCpu)), gpu(small_spec(), training_options(real, Backend::kCuda));
     const std::vector<int32_t> tokens = random_tokens(kTokens, 37, 5);
