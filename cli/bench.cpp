@@ -15,7 +15,6 @@
 
 #include "cli/command.h"
 #include "ops/builtin_ops.h"
-#include "ops/gemm.h"
 #include "runtime/model.h"
 #include "runtime/random.h"
 #include "runtime/trainer.h"
@@ -56,7 +55,7 @@ size_t peak_bytes() {
   return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
-Result<Model> open_bench_model(const BenchOptions& options) {
+Result<Model> open_bench_model(const BenchOptions& options, Backend backend) {
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, ""));
   CompileOptions compile_options;
@@ -66,8 +65,8 @@ Result<Model> open_bench_model(const BenchOptions& options) {
   compile_options.programs = {ProgramKind::kFirst, ProgramKind::kUpdate};
   if (options.micro_steps > 1) compile_options.programs.push_back(ProgramKind::kNext);
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
-  model.initialise(1);
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
+  GLIM_TRY(model.initialise(1));
   GLIM_TRY(set_random_inputs(model, options.tokens));
   GLIM_TRY(model.set_scalar("denominator", static_cast<double>((options.tokens - 1) * options.micro_steps)));
   return model;
@@ -108,9 +107,9 @@ Result<std::map<std::string, OpTime>> profile(Model& model, const std::vector<Pr
 
 // Whole steps are timed without the profile; the table of ops with it, afterwards.
 Status bench_step(const BenchOptions& options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const Backend backend, chosen_backend(options.backend));
   const size_t start_bytes = resident_bytes();
-  GLIM_ASSIGN(Model model, open_bench_model(options));
+  GLIM_ASSIGN(Model model, open_bench_model(options, backend));
   const std::vector<ProgramKind> programs = programs_of(options);
   double flops = 0;
   for (const ProgramKind kind : programs) flops += count_flops(model.executable(kind)->program().graph);
@@ -139,16 +138,17 @@ Status bench_step(const BenchOptions& options) {
                                   {"peak_bytes", peak},
                                   {"start_bytes", start_bytes},
                                   {"threads", threads},
-                                  {"products", cpu::product_library()},
+                                  {"backend", to_string(backend)},
+                                  {"products", product_library(backend)},
                                   {"loss", loss}};
     for (const auto& [name, time] : table) report["ops"][name] = {{"seconds", time.seconds}, {"calls", time.calls}, {"flops", time.flops}};
     std::printf("%s\n", report.dump(1).c_str());
     return ok();
   }
-  std::printf("forward + backward + update of %lld x %lld tokens, %s, %d thread(s), products: %s\n",
-              static_cast<long long>(options.micro_steps), static_cast<long long>(options.tokens), options.dtype.c_str(), threads,
-              cpu::product_library().c_str());
-  std::printf("median %.2f ms, min %.2f ms (%lld steps), %.0f tokens/s, %.1f GFLOP/s; peak memory %s above the start\n", median * 1e3,
+  std::printf("forward + backward + update of %lld x %lld tokens, %s, %s, %d thread(s), products: %s\n",
+              static_cast<long long>(options.micro_steps), static_cast<long long>(options.tokens), options.dtype.c_str(),
+              options.backend.c_str(), threads, product_library(backend).c_str());
+  std::printf("median %.2f ms, min %.2f ms (%lld steps), %.0f tokens/s, %.1f GFLOP/s; peak memory of the host %s above the start\n", median * 1e3,
               seconds.front() * 1e3, static_cast<long long>(options.steps), tokens / median, flops / median / 1e9,
               in_bytes(static_cast<double>(peak)).c_str());
   std::printf("%-28s %6s %10s %8s %10s\n", "op (least of its times)", "calls", "ms", "share", "GFLOP/s");

@@ -13,7 +13,7 @@ namespace glim::cli {
 namespace {
 
 Status check(const ModelOptions& options, CheckOptions check_options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(check_options.backend, chosen_backend(options.backend));
   check_options.num_threads = options.threads;
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, ""));
   GLIM_ASSIGN(const std::vector<CheckLine> lines, check_model(source.spec, builtin_ops(), check_options));

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/suggest.h"
-
 namespace glim::cli {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -37,12 +35,10 @@ Result<DType> real_dtype(const ModelOptions& options) {
   return *dtype;
 }
 
-Status check_backend(const ModelOptions& options) {
-  if (options.backend == "cpu") return ok();
-  constexpr std::string_view kBackends[] = {"cpu", "cuda"};
-  if (options.backend != "cuda")
-    return invalid_argument(fmt::format("--backend is cpu or cuda, not '{}'{}", options.backend, did_you_mean(options.backend, kBackends)));
-  return invalid_argument("--backend cuda: models do not run on the GPU in this version; use --backend cpu");
+Result<Backend> chosen_backend(const std::string& name) {
+  GLIM_ASSIGN(const Backend backend, parse_backend(name));
+  GLIM_TRY(check_usable(backend));
+  return backend;
 }
 
 std::string with_commas(int64_t number) {

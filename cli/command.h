@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend.h"
 #include "runtime/model_source.h"
 
 namespace glim::cli {
@@ -37,7 +38,8 @@ void add_model_options(CLI::App& command, ModelOptions& options);  // MODEL, --s
 void add_run_options(CLI::App& command, ModelOptions& options);    // the above, --weights, --dtype, --backend, --threads
 void add_threads_option(CLI::App& command, int& threads);          // --threads, or GLIM_NUM_THREADS: 1 to 1024, 0 = every core
 [[nodiscard]] Result<DType> real_dtype(const ModelOptions& options);
-[[nodiscard]] Status check_backend(const ModelOptions& options);
+// An error when it cannot be used here.
+[[nodiscard]] Result<Backend> chosen_backend(const std::string& name);
 
 // "27,854,780,928"; "1.23 GB".
 [[nodiscard]] std::string with_commas(int64_t number);

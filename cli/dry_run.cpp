@@ -34,6 +34,7 @@ Json describe(const TrainingSetup& setup) {
   return {{"model", config.model},
           {"num_parameters", num_elements(setup.compiled.parameters)},
           {"dtype", to_string(config.dtype)},
+          {"backend", to_string(config.backend)},
           {"data",
            {{"documents", data.num_documents},
             {"empty", data.num_empty},
@@ -77,7 +78,8 @@ void print_text(const TrainingSetup& setup, const Json& plan) {
                                config.final_learning_rate));
   line("work", fmt::format("{:.4g} GFLOP a step, {:.4g} TFLOP in all", plan["flops_per_step"].get<double>() / 1e9,
                            plan["flops"].get<double>() / 1e12));
-  line("memory", fmt::format("{} in all, rematerialise = {}", bytes(plan["memory_bytes"]), to_string(config.rematerialise)));
+  line("memory", fmt::format("{} in all on {}, rematerialise = {}", bytes(plan["memory_bytes"]), to_string(config.backend),
+                              to_string(config.rematerialise)));
   for (const auto& [name, value] : plan["arenas"].items()) {
     if (value.get<size_t>() > 0) line("  " + name, bytes(value));
   }

@@ -17,7 +17,7 @@ struct EvalOptions : ModelOptions {
 };
 
 Status run(const EvalOptions& options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const Backend backend, chosen_backend(options.backend));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   if (options.files.empty() && options.text.empty()) return invalid_argument("--files or --text must name what to evaluate on");
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, options.weights));
@@ -34,7 +34,7 @@ Status run(const EvalOptions& options) {
   compile_options.runtime_dims = {{"T", options.tokens}, {"G", data.max_segments()}};
   compile_options.optional_inputs = {"denominator"};
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
   GLIM_TRY(load_weights(model, *source.checkpoint, source.spec.hf.ignore_tensors));
   const int64_t rows = options.max_rows > 0 ? std::min(options.max_rows, data.num_rows()) : data.num_rows();
   GLIM_ASSIGN(const Evaluation result, evaluate(model, rows, [&](int64_t row) { return data.batch(row); }));

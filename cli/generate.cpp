@@ -49,7 +49,7 @@ Result<std::vector<int32_t>> read_prompt(const GenerateOptions& options, const M
 }
 
 Status run(const GenerateOptions& options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const Backend backend, chosen_backend(options.backend));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, options.weights));
   if (!source.checkpoint) return invalid_argument("there are no weights: name a folder that holds some, or give --weights");
@@ -59,7 +59,7 @@ Status run(const GenerateOptions& options) {
   compile_options.runtime_dims = {{"T", static_cast<int64_t>(prompt.size()) + options.num_tokens}, {"G", 1}, {"R", 1}};
   compile_options.outputs = {"row_logits"};
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
   GLIM_TRY(load_weights(model, *source.checkpoint, source.spec.hf.ignore_tensors));
 
   const bool as_text = source.spec.vocabulary == "bytes" && !options.json;

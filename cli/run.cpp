@@ -41,7 +41,7 @@ class OutputFile {
 std::vector<int64_t> dims_of(const Shape& shape) { return {shape.dims.begin(), shape.dims.begin() + shape.rank}; }
 
 Status run(const RunOptions& options) {
-  GLIM_TRY(check_backend(options));
+  GLIM_ASSIGN(const Backend backend, chosen_backend(options.backend));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
   GLIM_ASSIGN(ModelSource source, open_model(options.model, options.set, options.weights));
   if (!source.checkpoint) return invalid_argument("there are no weights: name a folder that holds some, or give --weights");
@@ -59,7 +59,7 @@ Status run(const RunOptions& options) {
   const ProgramKind kind = options.gradients ? ProgramKind::kFirst : ProgramKind::kForward;
   compile_options.programs = {kind};
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
   GLIM_TRY(load_weights(model, *source.checkpoint, source.spec.hf.ignore_tensors));
   GLIM_TRY(model.set_inputs(std::move(batch.values)));
   GLIM_TRY(model.run(kind));

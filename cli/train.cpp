@@ -14,7 +14,7 @@ namespace glim::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config, resume;
+  std::string config, resume, backend;
   std::vector<std::string> set;
   bool json = false, dry_run = false;
 };
@@ -87,8 +87,14 @@ void print_start(const TrainConfig& config, const TrainingSetup& setup, const Co
 }
 
 Status train(const TrainOptions& options) {
-  GLIM_ASSIGN(const TrainConfig config, load_train_config(options.config, options.set));
+  std::vector<std::string> settings = options.set;
+  if (!options.backend.empty()) {
+    GLIM_ASSIGN(const Backend backend, parse_backend(options.backend));
+    settings.push_back(fmt::format("train.backend={}", to_string(backend)));
+  }
+  GLIM_ASSIGN(const TrainConfig config, load_train_config(options.config, settings));
   if (options.dry_run) return dry_run(config, options.json);
+  GLIM_TRY(check_usable(config.backend));
   ProgressPrinter progress(config, options.json);
   GLIM_ASSIGN(TrainingRun run, TrainingRun::open(config, options.resume, progress));
   if (!options.json) print_start(config, run.trainer().setup(), run.trainer().model().compiled());
@@ -113,6 +119,7 @@ void add_train(CLI::App& app, Body& body) {
   command->add_option("--set", options->set, "override the file, for example --set train.steps=100")
       ->type_name("TABLE.KEY=VALUE")
       ->take_all();
+  command->add_option("--backend", options->backend, "cpu or cuda, instead of what the file says");
   command->add_flag("--dry-run", options->dry_run, "print the plan, what the data holds and the steps, and stop");
   command->add_flag("--json", options->json, "one JSON object per line instead of text: the lines of metrics.jsonl");
   command->footer(

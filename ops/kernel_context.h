@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "engine/attr.h"
@@ -49,7 +50,7 @@ struct DeviceProduct {
   int64_t c_row_stride = 0;     // elements
 };
 
-// The first two members serve CPU kernels and the last two device kernels; an executor implements its half.
+// The first two members serve CPU kernels and the others device kernels; an executor implements its half.
 class KernelContext {
  public:
   virtual ~KernelContext() = default;
@@ -60,6 +61,12 @@ class KernelContext {
   virtual void fail(std::string message) = 0;
   // The stream that a device kernel launches on (cudaStream_t); null on the CPU.
   [[nodiscard]] virtual void* stream() const { return nullptr; }
+  // What `fail` is to a device kernel: a word of device memory for the step that is being launched, which holds all ones until the kernel
+  // puts there, with atomicMin, position << 32 | value. The program's run then ends with "`what` VALUE at position P is outside
+  // [0, limit)`except`". Both texts must live as long as the program. Null where nobody looks.
+  [[nodiscard]] virtual uint64_t* data_fault(std::string_view /*what*/, int64_t /*limit*/, std::string_view /*except*/ = {}) {
+    return nullptr;
+  }
   // Enqueues a matrix product on stream(). Same operands, same bits. What goes wrong is an error at the end of the step.
   virtual void product(const DeviceProduct&) { report_bug(__FILE__, __LINE__, "product", "this executor has no device to multiply on"); }
 };

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/passes/pass_list.h"
+#include "runtime/check_steps.h"
 #include "runtime/model.h"
 #include "runtime/random.h"
 
@@ -15,25 +15,26 @@ namespace {
 
 constexpr ProgramKind kKind = ProgramKind::kFirst;
 
-Result<Model> make_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options, std::vector<std::string> disabled) {
+Result<Model> make_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options, std::vector<std::string> disabled,
+                         Backend backend, DType real = DType::kF64) {
   CompileOptions compile_options;
-  compile_options.real = DType::kF64;
+  compile_options.real = real;
   compile_options.runtime_dims = {{"T", options.tokens}, {"G", options.segments}, {"R", 1}};
   compile_options.programs = {kKind};
   compile_options.driver.disabled = std::move(disabled);
   GLIM_ASSIGN(CompiledModel compiled, compile(spec, table, compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.num_threads));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.num_threads, backend));
   // Parameters all over their range: at their initial values, norm weights would be constant and small errors invisible.
-  model.initialise(options.seed);
+  GLIM_TRY(model.initialise(options.seed));
   for (const ModelParameter& parameter : model.compiled().parameters) {
-    const std::span<std::byte> bytes = model.state_bytes(parameter.name);
+    if (!model.has_state(parameter.name)) continue;
+    GLIM_ASSIGN(HostTensor weight, model.state(parameter.name));
     const uint64_t stream = make_stream(options.seed, "check." + parameter.name);
-    for (size_t i = 0; i < bytes.size() / sizeof(double); ++i) {
-      double value = 0;
-      std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
-      value = (parameter.init == InitKind::kConstant ? value : 0) + options.scale * normal_draw(stream, i);
-      std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+    for (int64_t i = 0; i < weight.type.shape.numel(); ++i) {
+      weight.set(
+          i, (parameter.init == InitKind::kConstant ? weight.at(i) : 0) + options.scale * normal_draw(stream, static_cast<uint64_t>(i)));
     }
+    GLIM_TRY(model.set_state(parameter.name, weight.bytes));
   }
   const auto& inputs = model.compiled().inputs;
   const auto tokens_input = std::find_if(inputs.begin(), inputs.end(), [](const ModelInput& input) { return input.name == "tokens"; });
@@ -55,9 +56,10 @@ Result<Model> make_model(const ModelSpec& spec, const OpTable& table, const Chec
   return model;
 }
 
-std::vector<double> as_doubles(std::span<const std::byte> bytes) {
-  std::vector<double> values(bytes.size() / sizeof(double));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+Result<std::vector<double>> values_of(const Model& model, const std::string& state) {
+  GLIM_ASSIGN(const HostTensor tensor, model.state(state));
+  std::vector<double> values(static_cast<size_t>(tensor.type.shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.at(static_cast<int64_t>(i));
   return values;
 }
 
@@ -84,22 +86,27 @@ Result<double> loss_along(Model& model, const ModelParameter& parameter, const s
 
 Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options) {
   std::vector<CheckLine> lines;
-  GLIM_ASSIGN(Model model, make_model(spec, table, options, {}));
+  GLIM_ASSIGN(Model model, make_model(spec, table, options, {}, options.backend));
   GLIM_TRY(model.run(kKind));
   const std::vector<ModelParameter>& parameters = model.compiled().parameters;
   std::vector<std::vector<double>> gradients;
-  for (const ModelParameter& parameter : parameters) gradients.push_back(as_doubles(model.state_bytes(gradient_name(parameter.name))));
+  for (const ModelParameter& parameter : parameters) {
+    GLIM_ASSIGN(std::vector<double> gradient, values_of(model, gradient_name(parameter.name)));
+    gradients.push_back(std::move(gradient));
+  }
   const double loss = model.scalar(kKind, "loss");
 
   GLIM_TRY(model.run(kKind));
   bool is_same = model.scalar(kKind, "loss") == loss;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    is_same = is_same && as_doubles(model.state_bytes(gradient_name(parameters[k].name))) == gradients[k];
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    GLIM_ASSIGN(const std::vector<double> gradient, values_of(model, gradient_name(parameters[k].name)));
+    is_same = is_same && gradient == gradients[k];
+  }
   lines.push_back({"the same run twice: differing bits", is_same ? 0.0 : 1.0, 0});
 
   for (size_t k = 0; k < parameters.size(); ++k) {
     const uint64_t stream = make_stream(options.seed, "direction." + parameters[k].name);
-    const std::vector<double> at = as_doubles(model.state_bytes(parameters[k].name));
+    GLIM_ASSIGN(const std::vector<double> at, values_of(model, parameters[k].name));
     double along = 0, scale = 0;
     for (size_t i = 0; i < at.size(); ++i) along += gradients[k][i] * normal_draw(stream, i);
     for (const double g : gradients[k]) scale += g * g;
@@ -119,15 +126,23 @@ Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable&
     for (const Pass& pass : list) names.emplace_back(pass.name);
   }
   for (const std::string& name : names) {
-    GLIM_ASSIGN(Model plain, make_model(spec, table, options, {name}));
+    GLIM_ASSIGN(Model plain, make_model(spec, table, options, {name}, options.backend));
     GLIM_TRY(plain.run(kKind));
     double worst = std::abs(plain.scalar(kKind, "loss") - loss) / std::max(1.0, std::abs(loss));
     for (const char* output : {"token_accuracy", "num_correct", "num_valid"})
       worst = std::max(worst, std::abs(plain.scalar(kKind, output) - model.scalar(kKind, output)));
     for (size_t k = 0; k < parameters.size(); ++k) {
-      worst = std::max(worst, relative_distance(as_doubles(plain.state_bytes(gradient_name(parameters[k].name))), gradients[k]));
+      GLIM_ASSIGN(const std::vector<double> gradient, values_of(plain, gradient_name(parameters[k].name)));
+      worst = std::max(worst, relative_distance(gradient, gradients[k]));
     }
     lines.push_back({fmt::format("without {}: loss, counts and gradients", name), worst, options.fused_tolerance});
+  }
+  for (const DType real : {DType::kF32, DType::kBF16}) {
+    if (options.backend == Backend::kCpu) break;
+    GLIM_ASSIGN(Model expected, make_model(spec, table, options, {}, Backend::kCpu, real));
+    GLIM_ASSIGN(Model found, make_model(spec, table, options, {}, options.backend, real));
+    GLIM_ASSIGN(const std::vector<CheckLine> steps, check_steps(found, expected, kKind, real));
+    lines.insert(lines.end(), steps.begin(), steps.end());
   }
   return lines;
 }

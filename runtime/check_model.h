@@ -1,6 +1,7 @@
 #pragma once
 // `glim check`: a model's gradients against finite differences, and its lowered programs against the plain ones.
 #include "models/spec.h"
+#include "runtime/backend.h"
 #include "runtime/compile.h"
 
 namespace glim {
@@ -12,6 +13,7 @@ struct CheckOptions {
   double tolerance = 1e-6;  // of gradients against finite differences, relative
   double fused_tolerance = 1e-11;
   int num_threads = 0;
+  Backend backend = Backend::kCpu;
 };
 struct CheckLine {
   std::string what;  // "gradient of decoder.0.q_proj", "without fuse_forward: loss"
@@ -24,6 +26,8 @@ struct CheckLine {
 // - for each parameter tensor, <gradient, d> along a random direction d against the central difference of the loss;
 // - the training micro-step with each pass disabled in turn against the one with all passes: loss, counts, every gradient;
 // - a second run of the same program: bitwise equal.
+// On another backend than the CPU, then also in f32 and in bf16, for each of those:
+// - every step of the micro-step on both backends from the same operands; the lines name the nodes nearest to their bound.
 Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options);
 
 }  // namespace glim

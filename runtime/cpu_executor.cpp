@@ -16,29 +16,55 @@ void CpuExecutor::fail(std::string message) {
   has_failed_ = true;
 }
 
-Status CpuExecutor::run(const Executable& executable) {
+void CpuExecutor::issue(const Executable& executable, const BoundStep& step) {
+  const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
+  // One step after the other: there is nothing to do about events.
+  if (step.kind == BoundStep::Kind::kCopy)
+    copy(in[0], out[0]);
+  else if (step.kind == BoundStep::Kind::kKernel)
+    step.def->cpu({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
+}
+
+// The failure of a step, if there was one.
+Status CpuExecutor::end(const Executable& executable, NodeId failed_at) {
+  if (!has_failed_) return ok();
   has_failed_ = false;
+  const Graph& graph = executable.program().graph;
+  return invalid_argument(fmt::format("{} at {}: {}", graph.def(failed_at).name, graph.describe_origin(failed_at), failure_));
+}
+
+Status CpuExecutor::run(const Executable& executable) {
+  has_failed_ = false;  // of a run that was cancelled
   NodeId failed_at;
   size_t index = 0;
   for (const BoundStep& step : executable.steps()) {
-    if (cancellation_ != nullptr && cancellation_->load(std::memory_order_relaxed)) {
-      return Error{ErrorCode::kCancelled, fmt::format("the program '{}' was cancelled", executable.program().name)};
-    }
+    GLIM_TRY(check_not_cancelled(executable));
     const auto start = profile_ != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
-    const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
-    // One step after the other: there is nothing to do about events.
-    if (step.kind == BoundStep::Kind::kCopy)
-      copy(in[0], out[0]);
-    else if (step.kind == BoundStep::Kind::kKernel)
-      step.def->cpu({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
+    issue(executable, step);
     if (has_failed_ && !failed_at.valid()) failed_at = step.node;
     if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (watch_ != nullptr) (*watch_)(step, out);
     ++index;
   }
-  if (!has_failed_) return ok();
-  const Graph& graph = executable.program().graph;
-  return invalid_argument(fmt::format("{} at {}: {}", graph.def(failed_at).name, graph.describe_origin(failed_at), failure_));
+  return end(executable, failed_at);
+}
+
+Status CpuExecutor::run_step(const Executable& executable, size_t index) {
+  has_failed_ = false;
+  const BoundStep& step = executable.steps()[index];
+  issue(executable, step);
+  return end(executable, step.node);
+}
+
+Status CpuExecutor::write(const TensorView& to, std::span<const std::byte> from) {
+  GLIM_CHECK(from.size() == to.type.bytes(), "the bytes are not those of the tensor");
+  if (!from.empty()) copy(contiguous_view(const_cast<std::byte*>(from.data()), to.type), to);
+  return ok();
+}
+
+Status CpuExecutor::read(const TensorView& from, std::span<std::byte> to) {
+  GLIM_CHECK(to.size() == from.type.bytes(), "the bytes are not those of the tensor");
+  if (!to.empty()) copy(from, contiguous_view(to.data(), from.type));
+  return ok();
 }
 
 }  // namespace glim

@@ -16,6 +16,21 @@ CudaArenas& CudaArenas::operator=(CudaArenas&& other) noexcept {
 }
 
 Result<CudaArenas> CudaArenas::allocate(const std::array<size_t, kNumArenas>& bytes) {
+  size_t needed = 0, free = 0, total = 0;
+  std::string parts;
+  for (size_t a = 0; a < kNumArenas; ++a) {
+    if (bytes[a] == 0) continue;
+    needed += bytes[a];
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", to_string(static_cast<Arena>(a)), bytes[a]);
+  }
+  GLIM_TRY(cuda_status(cudaMemGetInfo(&free, &total), "asking for the device's memory"));
+  if (needed > free) {
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("the plan needs {} bytes of device memory ({}), but {} of {} are free; activations shrink with fewer tokens (T) "
+                    "and with rematerialise = \"selective\" or \"full\", parameters with dtype = \"bf16\"",
+                    needed, parts, free, total)};
+  }
   CudaArenas arenas;
   for (size_t a = 0; a < kNumArenas; ++a) {
     if (bytes[a] == 0) continue;

@@ -30,7 +30,8 @@ class CudaExecutor::Machine final : public KernelContext {
  public:
   ~Machine() override;
   Status open(std::span<const Program* const> programs);
-  Status launch(const Executable& executable);
+  Status launch(const Executable& executable, std::vector<double>* profile);
+  Status run_step(const Executable& executable, size_t index);
   Status wait(std::string_view what);
   template <class Copy>
   Status transfer(const TensorView& view, Copy&& copy);
@@ -40,12 +41,14 @@ class CudaExecutor::Machine final : public KernelContext {
   }
   void fail(std::string message) override { record(Error{ErrorCode::kInvalidArgument, std::move(message)}); }
   [[nodiscard]] void* stream() const override { return current_; }
+  uint64_t* data_fault(std::string_view what, int64_t limit, std::string_view except) override;
   void product(const DeviceProduct& product) override {
     GLIM_CHECK(current_ == streams_[0], "matrix products share one workspace: they run on the compute stream");
     if (Status status = products_.run(product, current_); !status) record(std::move(status.error()));
   }
 
-  std::byte* pinned = nullptr;
+  std::byte* pinned = nullptr;  // [kPinnedBytes]
+  size_t pinned_used = 0;       // by writes that may still be under way
 
  private:
   void record(Error error) {
@@ -56,9 +59,11 @@ class CudaExecutor::Machine final : public KernelContext {
     if (Status status = cuda_status(result, what); !status) record(std::move(status.error()));
   }
   enum class Into : uint8_t { kRun, kCapture };
-  void issue(const Executable& executable, Into into);
+  void issue(const Executable& executable, Into into, std::vector<double>* profile = nullptr);
+  void issue_step(const Executable& executable, const BoundStep& step, Into into, double* seconds);
   void join_communication();
   Status capture(const Executable& executable);
+  void record_data_faults();
 
   cudaStream_t streams_[2] = {};  // by Stream
   cudaStream_t current_ = nullptr;
@@ -69,25 +74,43 @@ class CudaExecutor::Machine final : public KernelContext {
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;
   Error failure_;
+
+  // Wrong values that kernels find in the data: one word per step that asked for one, on the device, all ones = nothing found.
+  struct DataFault {
+    const Executable* executable;
+    const BoundStep* step;
+    std::string_view what, except;
+    int64_t limit;
+  };
+  const Executable* issued_ = nullptr;
+  const BoundStep* issued_step_ = nullptr;
+  std::map<const BoundStep*, size_t> fault_of_step_;
+  std::vector<DataFault> faults_;
+  size_t fault_capacity_ = 0;
+  uint64_t *device_faults_ = nullptr, *host_faults_ = nullptr;  // [fault_capacity_]
+  cudaEvent_t timed_from_ = nullptr, timed_to_ = nullptr;
 };
 
 CudaExecutor::Machine::~Machine() {
   if (streams_[0] != nullptr) cudaStreamSynchronize(streams_[0]);
   for (const auto& [executable, graph] : captured_) cudaGraphExecDestroy(graph);
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
-  for (const cudaEvent_t event : {begun_, communicated_}) {
+  for (const cudaEvent_t event : {begun_, communicated_, timed_from_, timed_to_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (const cudaStream_t each : streams_) {
     if (each != nullptr) cudaStreamDestroy(each);
   }
   if (pinned != nullptr) cudaFreeHost(pinned);
+  if (host_faults_ != nullptr) cudaFreeHost(host_faults_);
+  if (device_faults_ != nullptr) cudaFree(device_faults_);
 }
 
 Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
   uint32_t num_events = 0;
   for (const Program* program : programs) {
     num_events = std::max(num_events, program->schedule.num_events);
+    fault_capacity_ += program->schedule.steps.size();
     for (const ScheduleStep& step : program->schedule.steps) {
       const OpDef& def = program->graph.def(step.node);
       if (!program->plan.node_runs[step.node.index] || def.cuda != nullptr) continue;
@@ -110,6 +133,14 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
   void* memory = nullptr;
   GLIM_TRY(cuda_status(cudaMallocHost(&memory, kPinnedBytes), "pinned host memory"));
   pinned = static_cast<std::byte*>(memory);
+  GLIM_TRY(cuda_status(cudaEventCreate(&timed_from_), "creating an event"));
+  GLIM_TRY(cuda_status(cudaEventCreate(&timed_to_), "creating an event"));
+  const size_t fault_bytes = std::max<size_t>(1, fault_capacity_) * sizeof(uint64_t);
+  GLIM_TRY(cuda_status(cudaMallocHost(&memory, fault_bytes), "pinned host memory"));
+  host_faults_ = static_cast<uint64_t*>(memory);
+  GLIM_TRY(cuda_status(cudaMalloc(&memory, fault_bytes), "device memory for faults in the data"));
+  device_faults_ = static_cast<uint64_t*>(memory);
+  GLIM_TRY(cuda_status(cudaMemsetAsync(device_faults_, 0xff, fault_bytes, streams_[0]), "device memory for faults in the data"));
   current_ = streams_[0];
   return products_.open();
 }
@@ -122,36 +153,82 @@ void CudaExecutor::Machine::join_communication() {
   communicates_ = false;
 }
 
-// Enqueues every step. A run waits after each one, so that a fault has the name of the op that made it.
-void CudaExecutor::Machine::issue(const Executable& executable, Into into) {
+uint64_t* CudaExecutor::Machine::data_fault(std::string_view what, int64_t limit, std::string_view except) {
+  const auto [found, is_new] = fault_of_step_.try_emplace(issued_step_, faults_.size());
+  if (is_new) {
+    GLIM_CHECK(faults_.size() < fault_capacity_, "a program that the executor was not made for");
+    faults_.push_back({issued_, issued_step_, what, except, limit});
+  }
+  return device_faults_ + found->second;
+}
+
+// After everything enqueued: looks at what kernels reported since the last time.
+void CudaExecutor::Machine::record_data_faults() {
+  const size_t bytes = faults_.size() * sizeof(uint64_t);
+  if (bytes == 0) return;
+  record(cudaMemcpyAsync(host_faults_, device_faults_, bytes, cudaMemcpyDeviceToHost, streams_[0]), "reading faults in the data");
+  record(cudaStreamSynchronize(streams_[0]), last_ != nullptr ? std::string_view(last_->program().name) : "running");
+  if (failed_) return;
+  for (size_t k = 0; k < faults_.size(); ++k) {
+    if (host_faults_[k] == ~uint64_t{0}) continue;
+    const DataFault& fault = faults_[k];
+    const Graph& graph = fault.executable->program().graph;
+    record(invalid_argument(fmt::format(
+        "{} at {}: {} {} at position {} is outside [0, {}){}", graph.def(fault.step->node).name, graph.describe_origin(fault.step->node),
+        fault.what, static_cast<int32_t>(host_faults_[k] & 0xffffffffU), host_faults_[k] >> 32, fault.limit, fault.except)));
+    record(cudaMemsetAsync(device_faults_, 0xff, bytes, streams_[0]), "clearing faults in the data");
+    return;
+  }
+}
+
+// Enqueues one step. A run waits after it, so that a fault has the name of the op that made it.
+void CudaExecutor::Machine::issue_step(const Executable& executable, const BoundStep& step, Into into, double* seconds) {
+  if (step.kind == BoundStep::Kind::kCopy && !step.node.valid()) join_communication();
+  current_ = streams_[static_cast<size_t>(step.stream)];
+  issued_ = &executable;
+  issued_step_ = &step;
+  for (const uint32_t event : step.waits) record(cudaStreamWaitEvent(current_, events_[event], 0), "waiting for an event");
+  const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
+  const bool had_failed = failed_;
+  if (seconds != nullptr) record(cudaEventRecord(timed_from_, current_), "recording an event");
+  if (step.kind == BoundStep::Kind::kCopy)
+    cuda::copy_view(in[0], out[0], current_);
+  else if (step.kind == BoundStep::Kind::kKernel)
+    step.def->cuda({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
+  record(cudaGetLastError(), "launching it");
+  if (seconds != nullptr) record(cudaEventRecord(timed_to_, current_), "recording an event");
+  if (into == Into::kRun) record(cudaStreamSynchronize(current_), "running it");
+  if (seconds != nullptr) {
+    float milliseconds = 0;
+    record(cudaEventElapsedTime(&milliseconds, timed_from_, timed_to_), "timing it");
+    *seconds += 1e-3 * static_cast<double>(milliseconds);
+  }
+  if (failed_ && !had_failed) {
+    const Graph& graph = executable.program().graph;
+    const std::string name = step.node.valid() ? std::string(graph.def(step.node).name) : "copying a state";
+    const std::string at = step.node.valid() ? graph.describe_origin(step.node) : "";
+    failure_.message = fmt::format("{}{}{}: {}", name, at.empty() ? "" : " at ", at, failure_.message);
+  }
+  if (step.signal != ~0U) record(cudaEventRecord(events_[step.signal], current_), "recording an event");
+}
+
+void CudaExecutor::Machine::issue(const Executable& executable, Into into, std::vector<double>* profile) {
   const auto steps = executable.steps();
   communicates_ = std::any_of(steps.begin(), steps.end(), [](const BoundStep& step) { return step.stream == Stream::kCommunication; });
   if (communicates_) {
     record(cudaEventRecord(begun_, streams_[0]), "recording an event");
     record(cudaStreamWaitEvent(streams_[1], begun_, 0), "waiting for an event");
   }
-  for (const BoundStep& step : steps) {
-    if (step.kind == BoundStep::Kind::kCopy && !step.node.valid()) join_communication();
-    current_ = streams_[static_cast<size_t>(step.stream)];
-    for (const uint32_t event : step.waits) record(cudaStreamWaitEvent(current_, events_[event], 0), "waiting for an event");
-    const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
-    const bool had_failed = failed_;
-    if (step.kind == BoundStep::Kind::kCopy)
-      cuda::copy_view(in[0], out[0], current_);
-    else if (step.kind == BoundStep::Kind::kKernel)
-      step.def->cuda({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
-    record(cudaGetLastError(), "launching it");
-    if (into == Into::kRun) record(cudaStreamSynchronize(current_), "running it");
-    if (failed_ && !had_failed) {
-      const Graph& graph = executable.program().graph;
-      const std::string name = step.node.valid() ? std::string(graph.def(step.node).name) : "copying a state";
-      const std::string at = step.node.valid() ? graph.describe_origin(step.node) : "";
-      failure_.message = fmt::format("{}{}{}: {}", name, at.empty() ? "" : " at ", at, failure_.message);
-    }
-    if (step.signal != ~0U) record(cudaEventRecord(events_[step.signal], current_), "recording an event");
-  }
+  for (size_t k = 0; k < steps.size(); ++k) issue_step(executable, steps[k], into, profile != nullptr ? &(*profile)[k] : nullptr);
   join_communication();
   current_ = streams_[0];
+}
+
+Status CudaExecutor::Machine::run_step(const Executable& executable, size_t index) {
+  last_ = &executable;
+  issue_step(executable, executable.steps()[index], Into::kRun, nullptr);
+  current_ = streams_[0];
+  return wait(executable.program().name);
 }
 
 Status CudaExecutor::Machine::capture(const Executable& executable) {
@@ -169,18 +246,20 @@ Status CudaExecutor::Machine::capture(const Executable& executable) {
   return wait(executable.program().name);
 }
 
-Status CudaExecutor::Machine::launch(const Executable& executable) {
+Status CudaExecutor::Machine::launch(const Executable& executable, std::vector<double>* profile) {
   last_ = &executable;
-  if (const auto found = captured_.find(&executable); found != captured_.end()) {
+  const auto found = captured_.find(&executable);
+  if (found != captured_.end() && profile == nullptr) {
     return cuda_status(cudaGraphLaunch(found->second, streams_[0]), executable.program().name);
   }
-  issue(executable, Into::kRun);
+  issue(executable, Into::kRun, profile);
   GLIM_TRY(wait(executable.program().name));
-  return capture(executable);
+  return found != captured_.end() ? ok() : capture(executable);
 }
 
 Status CudaExecutor::Machine::wait(std::string_view what) {
   record(cudaStreamSynchronize(streams_[0]), what.empty() && last_ != nullptr ? std::string_view(last_->program().name) : what);
+  record_data_faults();
   if (!failed_) return ok();
   failed_ = false;
   return std::move(failure_);
@@ -201,20 +280,22 @@ Status CudaExecutor::Machine::transfer(const TensorView& view, Copy&& copy) {
   return ok();
 }
 
-CudaExecutor::CudaExecutor(std::unique_ptr<Machine> machine) : machine_(std::move(machine)) {}
+CudaExecutor::CudaExecutor(std::unique_ptr<Machine> machine, int num_threads) : Executor(num_threads), machine_(std::move(machine)) {}
 CudaExecutor::~CudaExecutor() = default;
 
-Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::span<const Program* const> programs) {
+Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::span<const Program* const> programs, int num_threads) {
   auto machine = std::make_unique<Machine>();
   GLIM_TRY(machine->open(programs));
-  return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(machine)));
+  return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(machine), num_threads));
 }
 
 Status CudaExecutor::run(const Executable& executable) {
+  GLIM_TRY(check_not_cancelled(executable));
   GLIM_TRY(launch(executable));
   return wait();
 }
-Status CudaExecutor::launch(const Executable& executable) { return machine_->launch(executable); }
+Status CudaExecutor::run_step(const Executable& executable, size_t index) { return machine_->run_step(executable, index); }
+Status CudaExecutor::launch(const Executable& executable) { return machine_->launch(executable, profile_); }
 Status CudaExecutor::wait() { return machine_->wait({}); }
 void* CudaExecutor::stream() const { return machine_->stream(); }
 
@@ -222,15 +303,22 @@ Status CudaExecutor::write(const TensorView& to, std::span<const std::byte> from
   GLIM_CHECK(from.size() == to.type.bytes(), "the bytes are not those of the tensor");
   const auto on = static_cast<cudaStream_t>(stream());
   return machine_->transfer(to, [&](std::byte* device, size_t done, size_t bytes) -> Status {
-    std::memcpy(machine_->pinned, from.data() + done, bytes);
-    GLIM_TRY(cuda_status(cudaMemcpyAsync(device, machine_->pinned, bytes, cudaMemcpyHostToDevice, on), "copying to the device"));
-    return cuda_status(cudaStreamSynchronize(on), "copying to the device");  // the pinned buffer is used again
+    if (machine_->pinned_used + bytes > kPinnedBytes) {
+      GLIM_TRY(cuda_status(cudaStreamSynchronize(on), "copying to the device"));
+      machine_->pinned_used = 0;
+    }
+    std::byte* const staged = machine_->pinned + machine_->pinned_used;
+    std::memcpy(staged, from.data() + done, bytes);
+    machine_->pinned_used += bytes;
+    return cuda_status(cudaMemcpyAsync(device, staged, bytes, cudaMemcpyHostToDevice, on), "copying to the device");
   });
 }
 
 Status CudaExecutor::read(const TensorView& from, std::span<std::byte> to) {
   GLIM_CHECK(to.size() == from.type.bytes(), "the bytes are not those of the tensor");
   const auto on = static_cast<cudaStream_t>(stream());
+  GLIM_TRY(cuda_status(cudaStreamSynchronize(on), "copying from the device"));  // writes are done with the pinned memory
+  machine_->pinned_used = 0;
   return machine_->transfer(from, [&](std::byte* device, size_t done, size_t bytes) -> Status {
     GLIM_TRY(cuda_status(cudaMemcpyAsync(machine_->pinned, device, bytes, cudaMemcpyDeviceToHost, on), "copying from the device"));
     GLIM_TRY(cuda_status(cudaStreamSynchronize(on), "copying from the device"));

@@ -12,26 +12,27 @@ namespace glim {
 class CudaExecutor final : public Executor {
  public:
   // Streams, events, cuBLASLt and pinned memory for these programs. An op that has no CUDA kernel is an error that names it.
-  static Result<std::unique_ptr<CudaExecutor>> create(std::span<const Program* const> programs);
+  static Result<std::unique_ptr<CudaExecutor>> create(std::span<const Program* const> programs, int num_threads = 0);
   ~CudaExecutor() override;
 
-  // launch and wait. Device errors are kDevice: with the op's name in the first run, with the program's later.
+  // launch and wait. Device errors are kDevice: with the op's name in the first run, with the program's later. While profiling, every run
+  // launches its steps one by one.
   Status run(const Executable& executable) override;
+  Status run_step(const Executable& executable, size_t index) override;
   // Enqueues one run without waiting for its end (the first one waits).
   Status launch(const Executable& executable);
-  // Returns when everything enqueued is done, with the first error since the last wait.
+  // Returns when everything enqueued is done, with the first error since the last wait: wrong values that kernels found in the data, too.
   Status wait();
 
-  // Copies through pinned memory, after everything enqueued. The host side is contiguous and holds exactly the tensor; they return when
-  // done.
-  Status write(const TensorView& to, std::span<const std::byte> from);
-  Status read(const TensorView& from, std::span<std::byte> to);
+  // Through pinned memory. write waits only when that is full.
+  Status write(const TensorView& to, std::span<const std::byte> from) override;
+  Status read(const TensorView& from, std::span<std::byte> to) override;
 
   [[nodiscard]] void* stream() const;  // the compute stream (cudaStream_t)
 
  private:
   class Machine;
-  explicit CudaExecutor(std::unique_ptr<Machine> machine);
+  CudaExecutor(std::unique_ptr<Machine> machine, int num_threads);
   std::unique_ptr<Machine> machine_;
 };
 

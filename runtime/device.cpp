@@ -1,6 +1,7 @@
 #include "runtime/device.h"
 
 #ifdef GLIM_HAS_CUDA
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #endif
@@ -10,13 +11,23 @@ namespace glim {
 #ifdef GLIM_HAS_CUDA
 bool cuda_available(std::string& why_not) {
   int num_devices = 0, major = 0, minor = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&num_devices); error != cudaSuccess) {
-    why_not = cudaGetErrorString(error);
-    cudaGetLastError();
+  const cudaError_t error = cudaGetDeviceCount(&num_devices);
+  if (error != cudaSuccess) cudaGetLastError();  // not an error of what comes next
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+      why_not = "there is no NVIDIA driver on this machine";
+    else
+      why_not = fmt::format("the NVIDIA driver is too old: it supports CUDA {}.{}, this build needs {}.{}", driver / 1000,
+                            driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     return false;
   }
-  if (num_devices == 0) {
-    why_not = "the driver shows no device";
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && num_devices == 0)) {
+    why_not = "the NVIDIA driver shows no device";
+    return false;
+  }
+  if (error != cudaSuccess) {
+    why_not = cudaGetErrorString(error);
     return false;
   }
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
@@ -26,11 +37,28 @@ bool cuda_available(std::string& why_not) {
   }
   return true;
 }
+
+std::string cuda_device_name() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess) return "unknown";
+  return properties.name;
+}
+
+std::string cuda_libraries() {
+  const size_t products = cublasLtGetVersion();
+  int runtime = 0;
+  cudaRuntimeGetVersion(&runtime);
+  return fmt::format("cuBLASLt {}.{}.{}, CUDA {}.{}", products / 10000, products % 10000 / 100, products % 100, runtime / 1000,
+                     runtime % 1000 / 10);
+}
 #else
 bool cuda_available(std::string& why_not) {
-  why_not = "this build has no CUDA backend";
+  why_not = "this program was built without the CUDA toolkit (there was no nvcc; see GLIM_CUDA in cmake/options.cmake)";
   return false;
 }
+std::string cuda_device_name() { return ""; }
+std::string cuda_libraries() { return ""; }
 #endif
 
 }  // namespace glim

@@ -1,5 +1,7 @@
 #include "runtime/executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace glim {
@@ -44,6 +46,11 @@ Executable::Executable(const Program& program, const ArenaBases& arenas) : progr
     steps_.back().signal = step.signal;
   }
   for (const PlannedCopy& copy : plan.copies_after) add_copy({}, copy);
+}
+
+Status Executor::check_not_cancelled(const Executable& executable) const {
+  if (cancellation_ == nullptr || !cancellation_->load(std::memory_order_relaxed)) return ok();
+  return Error{ErrorCode::kCancelled, fmt::format("the program '{}' was cancelled", executable.program().name)};
 }
 
 }  // namespace glim

@@ -1,5 +1,6 @@
 #pragma once
 // A program bound to memory: for every step its kernel and views, so that running it is a loop without look-ups or allocation.
+#include <atomic>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "engine/schedule.h"
 #include "ops/kernel_context.h"
 #include "runtime/arenas.h"
+#include "runtime/thread_pool.h"
 
 namespace glim {
 
@@ -61,12 +63,39 @@ class Executable {
   std::span<std::byte> workspace_;
 };
 
-// Runs every step of a program once.
+// Runs programs on one backend, and moves tensors between the host and the memory that they run in.
 class Executor {
  public:
+  explicit Executor(int num_threads) : pool_(num_threads) {}
   virtual ~Executor() = default;
-  // The error is the first one that a kernel reported through KernelContext::fail, with the op's name and origin.
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Runs every step once. The error is the first wrong value that a kernel found in the data (kInvalidArgument), or the first failure
+  // of the device (kDevice), with the op's name and origin.
   virtual Status run(const Executable& executable) = 0;
+  // Runs one step alone, for checks that look between the steps.
+  virtual Status run_step(const Executable& executable, size_t index) = 0;
+
+  // Copy after everything that was run. The host side is contiguous and holds exactly the tensor. `from` may be changed as soon as write
+  // returns; `to` is complete when read returns.
+  virtual Status write(const TensorView& to, std::span<const std::byte> from) = 0;
+  virtual Status read(const TensorView& from, std::span<std::byte> to) = 0;
+
+  // While profiling is on, the seconds of each step of the executable that runs are added up here. Null: off.
+  void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
+  // While the flag is set, run() ends with kCancelled: before its next step where steps are launched one by one (the CPU), before a program
+  // that is launched as a whole (a device). Null: never. It may be set by any thread.
+  void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
+  // Host threads.
+  [[nodiscard]] ThreadPool& pool() { return pool_; }
+
+ protected:
+  [[nodiscard]] Status check_not_cancelled(const Executable& executable) const;
+
+  ThreadPool pool_;
+  std::vector<double>* profile_ = nullptr;
+  const std::atomic<bool>* cancellation_ = nullptr;
 };
 
 }  // namespace glim

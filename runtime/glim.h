@@ -298,7 +298,7 @@ struct LoadOptions {
   std::vector<std::string> outputs{};              // of forward() besides loss, token_accuracy, num_correct and num_valid
   AdamW adamw{};
   Rematerialise rematerialise = Rematerialise::kNone;
-  std::string backend = "cpu";
+  std::string backend = "cpu";  // or "cuda": a model with an op of your own runs on the CPU only
   int threads = 0;  // 0 = GLIM_NUM_THREADS, or every core; never changes a result
   std::vector<Op> ops{};
   std::function<void(LogLevel, std::string_view)> log{};  // on the calling thread, as the next one
@@ -380,7 +380,7 @@ class GLIM_API Model {
   [[nodiscard]] Result<Tensor> parameter(std::string_view name) const;
   // Same shape, any float type. Moments stay: see reset_optimizer.
   Status set_parameter(std::string_view name, const Tensor& value);
-  void reset_optimizer();  // moments and step count start at zero
+  Status reset_optimizer();  // moments and step count start at zero
   // Weights as a Hugging Face folder, which load() or LoadOptions::weights reads back bit by bit. There is a config.json when the model
   // file has [hf] model_type. The folder appears complete or not at all; an earlier one of this kind is replaced.
   Status save(const std::string& folder) const;
@@ -407,7 +407,7 @@ class GLIM_API Model {
                                         const std::function<void(int32_t)>& on_token = {});
 
   // From any thread: the call of evaluate, forward, train_step, compute_gradients or generate that is running, or else the next one, ends
-  // with kCancelled at the next node of its graph. The update of the parameters is not interrupted.
+  // with kCancelled at the next node of its graph (on a GPU: at the next program). The update of the parameters is not interrupted.
   void cancel();
 
  private:

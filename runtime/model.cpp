@@ -39,55 +39,62 @@ void write_element(DType dtype, std::byte* bytes, double number) {
   }
 }
 
+// Calls f(i) for every i in [0, count), in parallel.
+template <class F>
+void for_elements(ThreadPool& pool, int64_t count, F&& f) {
+  constexpr int64_t kPerTask = 65536;
+  pool.parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
+    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) f(i);
+  });
+}
+
 }  // namespace
 
 double HostTensor::at(int64_t i) const { return read_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype)); }
+void HostTensor::set(int64_t i, double value) {
+  write_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype), value);
+}
 
-Result<Model> Model::create(CompiledModel compiled, int num_threads) {
+Result<Model> Model::create(CompiledModel compiled, int num_threads, Backend backend) {
   Model model;
   model.compiled_ = std::make_unique<CompiledModel>(std::move(compiled));
-  std::vector<const MemoryPlan*> plans;
-  for (const auto& program : model.compiled_->programs) plans.push_back(&program->plan);
-  GLIM_ASSIGN(Arenas arenas, Arenas::allocate(largest(plans)));
-  model.arenas_ = std::make_unique<Arenas>(std::move(arenas));
-  model.executor_ = std::make_unique<CpuExecutor>(num_threads);
-  for (const auto& program : model.compiled_->programs) model.executables_.emplace_back(*program, *model.arenas_);
+  std::vector<const Program*> programs;
+  for (const auto& program : model.compiled_->programs) programs.push_back(program.get());
+  GLIM_ASSIGN(model.machine_, open_machine(backend, programs, num_threads));
+  for (const Program* program : programs) model.executables_.emplace_back(*program, model.machine_.arenas);
   if (model.compiled_->layout.find(kSeedName) != nullptr) GLIM_TRY(model.set_scalar(kSeedName, 1.0));
   return model;
 }
 
-void Model::initialise(uint64_t seed) {
+TensorView Model::view_of(const LeafSlot& slot) const { return contiguous_view(machine_.arenas.at(slot.arena, slot.offset), slot.type); }
+
+Status Model::initialise(uint64_t seed) {
   for (const ModelParameter& parameter : compiled_->parameters) {
-    const std::span<std::byte> bytes = state_bytes(parameter.name);
-    if (bytes.empty()) continue;  // no program reads it
-    const size_t element = size_of(parameter.type.dtype);
+    if (!has_state(parameter.name)) continue;
+    HostTensor weight{parameter.type, std::vector<std::byte>(parameter.type.bytes())};
     const uint64_t stream = make_stream(seed, parameter.name);
-    constexpr int64_t kPerTask = 65536;
-    const int64_t count = parameter.type.shape.numel();
-    executor_->pool().parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
-      for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) {
-        const double value = parameter.init == InitKind::kConstant ? parameter.init_value
-                                                                   : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i));
-        write_element(parameter.type.dtype, bytes.data() + static_cast<size_t>(i) * element, value);
-      }
+    for_elements(machine_.executor->pool(), parameter.type.shape.numel(), [&](int64_t i) {
+      weight.set(i, parameter.init == InitKind::kConstant ? parameter.init_value
+                                                          : parameter.init_value * normal_draw(stream, static_cast<uint64_t>(i)));
     });
+    GLIM_TRY(set_state(parameter.name, weight.bytes));
   }
-  reset_optimizer();
+  return reset_optimizer();
 }
 
-void Model::reset_optimizer() {
+Status Model::reset_optimizer() {
   for (const auto& [name, slot] : compiled_->layout.slots()) {
-    if (slot.arena == Arena::kOptimizer) std::ranges::fill(state_bytes(name), std::byte{0});
+    if (slot.arena == Arena::kOptimizer) GLIM_TRY(machine_.executor->write(view_of(slot), std::vector<std::byte>(slot.type.bytes())));
   }
   for (const ModelParameter& parameter : compiled_->parameters) {
-    const std::span<std::byte> master = state_bytes(master_name(parameter.name)), bytes = state_bytes(parameter.name);
-    if (master.empty()) continue;
-    const DType wide = accumulation_dtype(parameter.type.dtype);
-    for (size_t i = 0; i < master.size() / size_of(wide); ++i) {
-      write_element(wide, master.data() + i * size_of(wide),
-                    read_element(parameter.type.dtype, bytes.data() + i * size_of(parameter.type.dtype)));
-    }
+    if (!has_state(master_name(parameter.name))) continue;
+    GLIM_ASSIGN(const HostTensor weight, state(parameter.name));
+    HostTensor master{{accumulation_dtype(weight.type.dtype), weight.type.shape}, {}};
+    master.bytes.resize(master.type.bytes());
+    for_elements(machine_.executor->pool(), weight.type.shape.numel(), [&](int64_t i) { master.set(i, weight.at(i)); });
+    GLIM_TRY(set_state(master_name(parameter.name), master.bytes));
   }
+  return ok();
 }
 
 Status Model::set_input(std::string_view name, std::span<const int32_t> values) {
@@ -101,17 +108,18 @@ Status Model::set_input(std::string_view name, std::span<const int32_t> values) 
   GLIM_TRY(check_input(*input, values));
   const LeafSlot* slot = compiled_->layout.find(name);
   if (slot == nullptr) return ok();  // no program reads it
-  auto* to = reinterpret_cast<int32_t*>(arenas_->at(slot->arena, slot->offset));
-  std::copy(values.begin(), values.end(), to);
-  for (const int64_t placeholder : input->zeroed) std::replace(to, to + values.size(), static_cast<int32_t>(placeholder), 0);
-  return ok();
+  if (input->zeroed.empty()) return machine_.executor->write(view_of(*slot), std::as_bytes(values));
+  std::vector<int32_t> changed(values.begin(), values.end());
+  for (const int64_t placeholder : input->zeroed) std::replace(changed.begin(), changed.end(), static_cast<int32_t>(placeholder), 0);
+  return machine_.executor->write(view_of(*slot), std::as_bytes(std::span(changed)));
 }
 
 Status Model::set_scalar(std::string_view name, double value) {
   const LeafSlot* slot = compiled_->layout.find(name);
   if (slot == nullptr || slot->type.shape.numel() != 1) return invalid_argument(fmt::format("the model has no scalar input '{}'", name));
-  write_element(slot->type.dtype, arenas_->at(slot->arena, slot->offset), value);
-  return ok();
+  std::byte bytes[sizeof(double)];
+  write_element(slot->type.dtype, bytes, value);
+  return machine_.executor->write(view_of(*slot), std::span<const std::byte>(bytes).first(slot->type.bytes()));
 }
 
 Status Model::set_inputs(std::map<std::string, std::vector<int32_t>, std::less<>> values) {
@@ -139,11 +147,12 @@ const Executable* Model::executable(ProgramKind kind) const {
 Status Model::run(ProgramKind kind) {
   const Executable* bound = executable(kind);
   GLIM_CHECK(bound != nullptr, "the model was compiled without this program");
-  if (cancellation_ == nullptr) return executor_->run(*bound);
+  Executor& executor = *machine_.executor;
+  if (cancellation_ == nullptr) return executor.run(*bound);
   if (cancellation_->load()) return Error{ErrorCode::kCancelled, fmt::format("cancelled before the program '{}'", to_string(kind))};
-  executor_->set_cancellation(kind == ProgramKind::kUpdate ? nullptr : cancellation_);  // half an update would be no state of the model
-  Status status = executor_->run(*bound);
-  executor_->set_cancellation(nullptr);
+  executor.set_cancellation(kind == ProgramKind::kUpdate ? nullptr : cancellation_);  // half an update would be no state of the model
+  Status status = executor.run(*bound);
+  executor.set_cancellation(nullptr);
   return status;
 }
 
@@ -158,7 +167,7 @@ Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const 
   }
   const TensorView view = bound->view(v);
   HostTensor tensor{view.type, std::vector<std::byte>(view.type.bytes())};
-  executor_->copy(view, contiguous_view(tensor.bytes.data(), view.type));
+  GLIM_TRY(machine_.executor->read(view, tensor.bytes));
   return tensor;
 }
 
@@ -168,33 +177,28 @@ double Model::scalar(ProgramKind kind, std::string_view name) const {
   return tensor->at(0);
 }
 
-std::span<std::byte> Model::state_bytes(std::string_view name) const {
-  const LeafSlot* slot = compiled_->layout.find(name);
-  if (slot == nullptr) return {};
-  return {arenas_->at(slot->arena, slot->offset), slot->type.bytes()};
-}
+bool Model::has_state(std::string_view name) const { return compiled_->layout.find(name) != nullptr; }
 
 Result<HostTensor> Model::state(std::string_view name) const {
   const LeafSlot* slot = compiled_->layout.find(name);
   if (slot == nullptr) return invalid_argument(fmt::format("the model has no state '{}'", name));
-  const std::span<std::byte> bytes = state_bytes(name);
-  return HostTensor{slot->type, {bytes.begin(), bytes.end()}};
+  HostTensor tensor{slot->type, std::vector<std::byte>(slot->type.bytes())};
+  GLIM_TRY(machine_.executor->read(view_of(*slot), tensor.bytes));
+  return tensor;
 }
 
 Status Model::read_state(std::string_view name, std::span<std::byte> to) const {
-  const std::span<std::byte> bytes = state_bytes(name);
-  if (to.size() != bytes.size() || to.empty())
-    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, bytes.size(), to.size()));
-  std::memcpy(to.data(), bytes.data(), bytes.size());
-  return ok();
+  const LeafSlot* slot = compiled_->layout.find(name);
+  if (slot == nullptr || to.size() != slot->type.bytes())
+    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, slot == nullptr ? 0 : slot->type.bytes(), to.size()));
+  return machine_.executor->read(view_of(*slot), to);
 }
 
 Status Model::set_state(std::string_view name, std::span<const std::byte> bytes) {
-  const std::span<std::byte> to = state_bytes(name);
-  if (to.size() != bytes.size() || to.empty())
-    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, to.size(), bytes.size()));
-  std::memcpy(to.data(), bytes.data(), bytes.size());
-  return ok();
+  const LeafSlot* slot = compiled_->layout.find(name);
+  if (slot == nullptr || bytes.size() != slot->type.bytes())
+    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, slot == nullptr ? 0 : slot->type.bytes(), bytes.size()));
+  return machine_.executor->write(view_of(*slot), bytes);
 }
 
 }  // namespace glim

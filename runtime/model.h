@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/backend.h"
 #include "runtime/compile.h"
-#include "runtime/cpu_executor.h"
 
 namespace glim {
 
@@ -15,22 +15,23 @@ struct HostTensor {
   std::vector<std::byte> bytes;
   // Element i as a double (floats and integers alike).
   [[nodiscard]] double at(int64_t i) const;
+  void set(int64_t i, double value);  // rounded to nearest even
 };
 
 class Model {
  public:
-  // Allocates every arena. Parameters are zero until initialise() or set_state().
-  static Result<Model> create(CompiledModel compiled, int num_threads = 0);
+  // Allocates every arena on the backend. Parameters are zero until initialise() or set_state().
+  static Result<Model> create(CompiledModel compiled, int num_threads = 0, Backend backend = Backend::kCpu);
 
   [[nodiscard]] const CompiledModel& compiled() const { return *compiled_; }
-  [[nodiscard]] CpuExecutor& executor() { return *executor_; }
+  [[nodiscard]] Executor& executor() { return *machine_.executor; }
   [[nodiscard]] const Executable* executable(ProgramKind kind) const;  // nullptr: the model was compiled without it
 
-  // Draws parameters as the model file says: a pure function of (seed, parameter name), whatever the number of threads. Also
-  // sets master weights to the parameters, and moments and step count to zero.
-  void initialise(uint64_t seed);
+  // Draws parameters as the model file says: a pure function of (seed, parameter name), whatever the number of threads and the backend.
+  // Also sets master weights to the parameters, and moments and step count to zero.
+  Status initialise(uint64_t seed);
   // Call after parameters were set from outside: master weights follow them, moments and step count start at zero.
-  void reset_optimizer();
+  Status reset_optimizer();
 
   // An i32 input. Checks count, range and order as the model file says; the error names the input and the first bad position.
   Status set_input(std::string_view name, std::span<const int32_t> values);
@@ -50,14 +51,13 @@ class Model {
   // Copies a state into `to`, which must have its size.
   Status read_state(std::string_view name, std::span<std::byte> to) const;
   Status set_state(std::string_view name, std::span<const std::byte> bytes);
-  // The bytes of a state in its arena; empty when there is no such state.
-  [[nodiscard]] std::span<std::byte> state_bytes(std::string_view name) const;
+  [[nodiscard]] bool has_state(std::string_view name) const;  // false, say, for a parameter that no program reads
 
  private:
   Model() = default;
+  [[nodiscard]] TensorView view_of(const LeafSlot& slot) const;
   std::unique_ptr<CompiledModel> compiled_;
-  std::unique_ptr<Arenas> arenas_;
-  std::unique_ptr<CpuExecutor> executor_;
+  Machine machine_;
   std::vector<Executable> executables_;
   const std::atomic<bool>* cancellation_ = nullptr;
 };

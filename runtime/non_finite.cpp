@@ -49,16 +49,18 @@ Result<std::optional<std::string>> find_non_finite_node(Model& model, ProgramKin
   GLIM_CHECK(executable != nullptr, "the model was compiled without this program");
   const Graph& graph = executable->program().graph;
   std::optional<std::string> found;
-  const StepWatch watch = [&](const BoundStep& step, std::span<const TensorView> outputs) {
+  std::vector<std::byte> bytes;
+  for (size_t index = 0; index < executable->steps().size(); ++index) {
+    const BoundStep& step = executable->steps()[index];
+    GLIM_TRY(model.executor().run_step(*executable, index));
+    const std::span<const TensorView> outputs = executable->outputs(step);
     for (size_t k = 0; k < outputs.size() && !found && step.node.valid(); ++k) {
-      const std::optional<std::string> place = search(outputs[k]);
+      bytes.resize(outputs[k].type.bytes());
+      GLIM_TRY(model.executor().read(outputs[k], bytes));
+      const std::optional<std::string> place = search(contiguous_view(bytes.data(), outputs[k].type));
       if (place) found = fmt::format("{} at {}, output {}: {}", graph.def(step.node).name, graph.describe_origin(step.node), k, *place);
     }
-  };
-  model.executor().set_watch(&watch);
-  const Status status = model.run(kind);
-  model.executor().set_watch(nullptr);
-  GLIM_TRY(status);
+  }
   return found;
 }
 

@@ -41,6 +41,12 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
       return invalid_argument(fmt::format("'dtype' must be \"f32\", \"f64\" or \"bf16\", not \"{}\"", dtype.text), dtype.where);
     config.dtype = *parsed;
   }
+  GLIM_ASSIGN(const Name backend, table.take_text("backend"));
+  if (!backend.empty()) {
+    Result<Backend> parsed = parse_backend(backend.text);
+    if (!parsed) return invalid_argument(parsed.error().message, backend.where);
+    config.backend = *parsed;
+  }
   GLIM_ASSIGN(const Name policy, table.take_text("rematerialise"));
   if (!policy.empty()) {
     Result<Rematerialise> parsed = parse_rematerialise(policy.text);

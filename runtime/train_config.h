@@ -6,6 +6,7 @@
 
 #include "autodiff/training.h"
 #include "engine/pass.h"
+#include "runtime/backend.h"
 #include "runtime/data/data_config.h"
 
 namespace glim {
@@ -31,6 +32,7 @@ struct TrainConfig {
   AdamWOptions adamw;
   uint64_t seed = 1;
   DType dtype = DType::kF32;
+  Backend backend = Backend::kCpu;
   Rematerialise rematerialise = Rematerialise::kNone;
   int64_t log_every = 10;
   int64_t validate_every = 0;  // steps; 0 = at the end only

@@ -53,13 +53,13 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
 Result<Trainer> Trainer::create(TrainingSetup setup) {
   Trainer trainer;
   trainer.setup_ = std::make_unique<TrainingSetup>(std::move(setup));
-  GLIM_ASSIGN(Model model, Model::create(std::move(trainer.setup_->compiled)));
+  GLIM_ASSIGN(Model model, Model::create(std::move(trainer.setup_->compiled), 0, trainer.config().backend));
   trainer.model_ = std::make_unique<Model>(std::move(model));
   const ModelSource& source = trainer.setup_->source;
   if (source.checkpoint) {
     GLIM_TRY(load_weights(*trainer.model_, *source.checkpoint, source.spec.hf.ignore_tensors));
   } else {
-    trainer.model_->initialise(trainer.config().seed);
+    GLIM_TRY(trainer.model_->initialise(trainer.config().seed));
   }
   return trainer;
 }

@@ -27,13 +27,13 @@ Status check_parameters(const HfFolder& folder, const std::vector<ModelParameter
 Status load_weights(Model& model, const HfFolder& folder, std::span<const std::string> ignore_patterns) {
   GLIM_TRY(check_parameters(folder, model.compiled().parameters, ignore_patterns));
   for (const ModelParameter& parameter : model.compiled().parameters) {
-    const std::span<std::byte> bytes = model.state_bytes(parameter.name);
-    if (bytes.empty()) continue;  // no program reads it
+    if (!model.has_state(parameter.name)) continue;
+    std::vector<std::byte> bytes(parameter.type.bytes());
     const FileTensor& tensor = *folder.find(parameter.hf_name);
     GLIM_TRY(convert_elements(tensor.spec.dtype, tensor.data, file_dtype(parameter.type.dtype), bytes, parameter.hf_name));
+    GLIM_TRY(model.set_state(parameter.name, bytes));
   }
-  model.reset_optimizer();
-  return ok();
+  return model.reset_optimizer();
 }
 
 Status save_weights(const Model& model, const std::string& folder, const std::string& config_json) {
@@ -46,8 +46,10 @@ Status save_weights(const Model& model, const std::string& folder, const std::st
   }
   HfLayout layout = plan_hf_layout(specs);
   if (!config_json.empty()) layout.files.emplace_back(kConfigName, config_json);
+  HostTensor tensor;
   return write_hf_folder(folder, layout, [&](const TensorSpec& spec) -> Result<std::span<const std::byte>> {
-    return std::span<const std::byte>(model.state_bytes(name_of.at(spec.name)));
+    GLIM_ASSIGN(tensor, model.state(name_of.at(spec.name)));
+    return std::span<const std::byte>(tensor.bytes);
   });
 }
 

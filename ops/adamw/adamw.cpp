@@ -164,6 +164,7 @@ void cpu(const KernelArgs& k) { k.in[0].type.dtype == DType::kF64 ? run<double>(
 Cost cost(const CostArgs& a) {
   Cost cost = moved(a);
   for (size_t output = 1; output < a.out.size(); ++output) cost.flops += 5 * static_cast<double>(a.out[output].shape.numel());
+  cost.workspace_bytes = kAdamwWorkspaceBytes;
   return cost;
 }
 
@@ -198,6 +199,7 @@ constexpr OpDef kAdamw{.name = "adamw",
                        .diff = Diff::kNoVjp,
                        .infer = infer,
                        .cpu = cpu,
+                       .cuda = GLIM_CUDA_KERNEL(cuda::adamw),
                        .cost = cost,
                        .memory = {alias},
                        .precision = Precision::kExact,

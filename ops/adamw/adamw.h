@@ -1,14 +1,11 @@
 #pragma once
 #include <span>
 
+#include "ops/adamw/adamw_attrs.h"
 #include "ops/define.h"
 
 namespace glim::ops {
 
-struct AdamwAttrs {
-  double beta1, beta2, eps, weight_decay;
-  int64_t has_master;
-};
 // One parameter tensor and its state. master (invalid without has_master), gradient, m and v are in the accumulation type.
 struct AdamwTensor {
   ValueId param, master, gradient, m, v;
@@ -23,3 +20,7 @@ AdamwUpdate adamw(Graph& g, ValueId learning_rate, ValueId step, ValueId scale, 
                   const AdamwAttrs& attrs);
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void adamw(const KernelArgs& k);
+}  // namespace glim::cuda

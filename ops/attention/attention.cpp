@@ -93,10 +93,15 @@ Result<Types> vjp_infer(const InferArgs& a) {
   return Types{*a.in[0], *a.in[1], *a.in[2]};
 }
 
-// The five products of the law above (the CPU kernel takes seven).
+// The five products of the law above (the kernels take seven).
 Cost vjp_cost(const CostArgs& a) {
+  const auto attrs = a.attrs<AttentionAttrs>();
+  const int64_t rows = a.in[0]->shape[0], width = a.in[0]->shape[1];
+  const DType dtype = a.in[0]->dtype;
   Cost cost = moved(a);
-  cost.flops = 10.0 * static_cast<double>(a.in[0]->shape[1]) * num_pairs(a.in[0]->shape[0], a.attrs<AttentionAttrs>());
+  cost.flops = 10.0 * static_cast<double>(width) * num_pairs(rows, attrs);
+  cost.workspace_bytes =
+      cuda_vjp_workspace(rows, width / attrs.num_heads, attrs, size_of(accumulation_dtype(dtype)), dtype == DType::kBF16).bytes();
   return cost;
 }
 
@@ -124,6 +129,7 @@ constexpr OpDef kAttention{.name = "attention",
                            .infer = infer,
                            .vjp = vjp,
                            .cpu = attention_cpu,
+                           .cuda = GLIM_CUDA_KERNEL(cuda::attention),
                            .cost = cost,
                            .memory = {no_alias},
                            .precision = Precision::kFollows,
@@ -139,6 +145,7 @@ constexpr OpDef kAttentionVjp{.name = "attention_vjp",
                               .diff = Diff::kNoVjp,
                               .infer = vjp_infer,
                               .cpu = attention_vjp_cpu,
+                              .cuda = GLIM_CUDA_KERNEL(cuda::attention_vjp),
                               .cost = vjp_cost,
                               .memory = {no_alias},
                               .precision = Precision::kFollows,

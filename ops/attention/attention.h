@@ -1,14 +1,9 @@
 #pragma once
+#include "ops/attention/attention_attrs.h"
 #include "ops/define.h"
 
 namespace glim::ops {
 
-struct AttentionAttrs {
-  int64_t num_heads, num_kv_heads;
-  int64_t causal;  // key j is visible to query i only when j <= i
-  int64_t window;  // w > 0: only the w nearest keys, itself included: i - w < j <= i, or |i - j| < w when not causal
-  double scale;
-};
 struct Attention {
   ValueId out;  // [T, num_heads * d]
   ValueId lse;  // acc[T, num_heads]: log of the sum of exp(scores); a saved primal, no cotangent flows into it
@@ -20,9 +15,12 @@ inline Attention attention(Graph& g, ValueId q, ValueId k, ValueId v, ValueId se
   return {g.output(n, 0), g.output(n, 1)};
 }
 
-inline constexpr int64_t kMaxHeadSize = 256;
-
 void attention_cpu(const KernelArgs& k);
 void attention_vjp_cpu(const KernelArgs& k);
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void attention(const KernelArgs& k);
+void attention_vjp(const KernelArgs& k);
+}  // namespace glim::cuda

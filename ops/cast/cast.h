@@ -13,3 +13,7 @@ inline ValueId cast(Graph& g, ValueId in, DType dtype) {
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void cast(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -1,11 +1,9 @@
 #pragma once
+#include "ops/clip/clip_attrs.h"
 #include "ops/define.h"
 
 namespace glim::ops {
 
-struct ClipAttrs {
-  double max_norm;
-};
 struct Clip {
   ValueId scale, norm, finite;
 };
@@ -17,3 +15,7 @@ inline Clip clip(Graph& g, ValueId sum_of_squares, double max_norm) {
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void clip(const KernelArgs& k);
+}  // namespace glim::cuda

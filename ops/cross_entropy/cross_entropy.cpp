@@ -124,6 +124,7 @@ constexpr OpDef kCrossEntropy{.name = "cross_entropy",
                               .infer = infer,
                               .vjp = vjp,
                               .cpu = cpu,
+                              .cuda = GLIM_CUDA_KERNEL(cuda::cross_entropy),
                               .cost =
                                   [](const CostArgs& a) {
                                     Cost cost = moved(a);
@@ -144,6 +145,7 @@ constexpr OpDef kCrossEntropyVjp{.name = "cross_entropy_vjp",
                                  .diff = Diff::kNoVjp,
                                  .infer = vjp_infer,
                                  .cpu = vjp_cpu,
+                                 .cuda = GLIM_CUDA_KERNEL(cuda::cross_entropy_vjp),
                                  .cost = per_element<12>,
                                  .memory = {over_first},
                                  .precision = Precision::kAccumulates,

@@ -19,3 +19,8 @@ inline CrossEntropy cross_entropy(Graph& g, ValueId logits, ValueId labels, Valu
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void cross_entropy(const KernelArgs& k);
+void cross_entropy_vjp(const KernelArgs& k);
+}  // namespace glim::cuda

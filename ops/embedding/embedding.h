@@ -12,3 +12,7 @@ inline ValueId embedding(Graph& g, ValueId ids, ValueId weight, int64_t padding_
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void embedding(const KernelArgs& k);
+}  // namespace glim::cuda

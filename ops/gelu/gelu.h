@@ -7,3 +7,8 @@ namespace glim::ops {
 inline ValueId gelu(Graph& g, ValueId in) { return emit_value(g, "gelu", {in}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void gelu(const KernelArgs& k);
+void gelu_vjp(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -2,75 +2,14 @@
 // its alpha), one block per row, and products out of the chunk. The workspace holds chunk_rows x V values of the accumulation type.
 // Accumulation rule: a thread keeps a running maximum and sum (online softmax, arXiv:1805.02867) over every blockDim-th logit in f32 (f64
 // in f64 runs); a block combines its threads in a fixed order; sums over rows are f64, in one block. No atomics: the same bits every time.
-// A label that is out of range counts as ignored: the host has validated labels, and a device reports nothing in the middle of a step.
+// A label that is out of range counts as ignored, and is an error at the end of the step.
 // Unlike the CPU, a chunk without a valid row is multiplied too: how many there are is not known on the host.
-#include <cfloat>
-
+#include "ops/cross_entropy/rows.cuh"
 #include "ops/device/copy_view.h"
-#include "ops/device/device.cuh"
 #include "ops/linear_cross_entropy/linear_cross_entropy_attrs.h"
 
 namespace glim::cuda {
 namespace {
-
-__device__ inline float exp_of(float x) { return expf(x); }
-__device__ inline double exp_of(double x) { return exp(x); }
-__device__ inline float tanh_of(float x) { return tanhf(x); }
-__device__ inline double tanh_of(double x) { return tanh(x); }
-__device__ inline float lowest(float) { return -FLT_MAX; }
-__device__ inline double lowest(double) { return -DBL_MAX; }
-
-constexpr int kRowThreads = 512, kScalarThreads = 1024;
-
-struct Targets {
-  const int32_t* labels;  // [T]
-  int64_t rows, vocabulary, ignore_index;
-  __device__ bool valid(int64_t row) const { return labels[row] != ignore_index && labels[row] >= 0 && labels[row] < vocabulary; }
-};
-
-template <class A>
-struct Divisor {
-  const A* denominator;      // [1] or null: num_valid
-  const int64_t* num_valid;  // [1]
-  __device__ double value() const { return denominator != nullptr ? static_cast<double>(*denominator) : static_cast<double>(*num_valid); }
-};
-
-__global__ void __launch_bounds__(kScalarThreads) count_valid(Targets targets, int64_t* num_valid) {
-  int count = 0;
-  for (int64_t row = threadIdx.x; row < targets.rows; row += blockDim.x) count += targets.valid(row);
-  count = block_sum(count);
-  if (threadIdx.x == 0) *num_valid = count;
-}
-
-// The largest value so far, where it was first seen, and the sum of exp(value - top).
-template <class A>
-struct Running {
-  A top, sum;
-  int32_t index;
-};
-
-template <class A>
-__device__ Running<A> combine(const Running<A>& a, const Running<A>& b) {
-  const bool is_a = a.top > b.top || (a.top == b.top && a.index <= b.index);
-  const A top = is_a ? a.top : b.top;
-  // NaN spreads through the sums; a thread that saw nothing has sum 0.
-  return {top, a.sum * exp_of(a.top - top) + b.sum * exp_of(b.top - top), is_a ? a.index : b.index};
-}
-
-template <class A>
-__device__ Running<A> block_combine(Running<A> mine) {
-  __shared__ Running<A> partial[kWarp];
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const Running<A> other{__shfl_down_sync(0xffffffffU, mine.top, offset), __shfl_down_sync(0xffffffffU, mine.sum, offset),
-                           __shfl_down_sync(0xffffffffU, mine.index, offset)};
-    mine = combine(mine, other);
-  }
-  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
-  __syncthreads();
-  Running<A> all = partial[0];
-  for (unsigned warp = 1; warp < blockDim.x / kWarp; ++warp) all = combine(all, partial[warp]);
-  return all;
-}
 
 template <class A>
 struct RowPass {
@@ -109,13 +48,7 @@ __global__ void __launch_bounds__(kRowThreads) head_rows(RowPass<A> p) {
   if (p.forward) {
     const A at_label = capped(logits[label]);  // before anybody overwrites it
     Running<A> mine{lowest(A()), 0, INT32_MAX};
-    for (int64_t j = threadIdx.x; j < vocabulary; j += blockDim.x) {
-      const A y = capped(logits[j]);
-      if (y > mine.top)
-        mine = {y, mine.sum * exp_of(mine.top - y) + 1, static_cast<int32_t>(j)};
-      else
-        mine.sum += exp_of(y - mine.top);
-    }
+    for (int64_t j = threadIdx.x; j < vocabulary; j += blockDim.x) take(mine, capped(logits[j]), j);
     const Running<A> all = block_combine(mine);
     const double log_sum = log(static_cast<double>(all.sum));
     lse = static_cast<A>(static_cast<double>(all.top) + log_sum);
@@ -144,26 +77,6 @@ __global__ void __launch_bounds__(kRowThreads) head_rows(RowPass<A> p) {
     if constexpr (sizeof(S) != sizeof(A)) __syncthreads();
     if (j < vocabulary) gradient[j] = narrow<S>(value);
   }
-}
-
-template <class A>
-__global__ void __launch_bounds__(kScalarThreads) finish(Targets targets, Divisor<A> divisor, bool is_mean, const A* row_loss,
-                                                         const int32_t* prediction, A* loss, A* token_accuracy, int64_t* num_correct) {
-  double sum = 0;
-  int correct = 0;
-  for (int64_t row = threadIdx.x; row < targets.rows; row += blockDim.x) {
-    if (!targets.valid(row)) continue;
-    sum += static_cast<double>(row_loss[row]);
-    correct += prediction[row] == targets.labels[row];
-  }
-  sum = block_sum(sum);
-  correct = block_sum(correct);
-  if (threadIdx.x != 0) return;
-  const double over = is_mean ? divisor.value() : 1;
-  const auto valid = static_cast<double>(*divisor.num_valid);
-  *loss = static_cast<A>(over == 0 ? 0 : sum / over);
-  *token_accuracy = static_cast<A>(valid == 0 ? 0 : correct / valid);
-  *num_correct = correct;
 }
 
 // One pass over the chunks; absent views switch parts off. Like HeadPass of the CPU kernel.
@@ -203,7 +116,7 @@ void run(const Head& h, const KernelArgs& k) {
     pass.row_loss = h.statistics[ops::kRowLoss].as<A>();
     pass.prediction = h.statistics[ops::kRowPrediction].as<int32_t>();
     pass.row_lse = h.statistics[ops::kRowLse].as<A>();
-    count_valid<<<1, kScalarThreads, 0, stream(k)>>>(targets, h.statistics[ops::kNumValid].as<int64_t>());
+    count_valid<<<1, kScalarThreads, 0, stream(k)>>>(targets, h.statistics[ops::kNumValid].as<int64_t>(), label_fault(k, vocabulary));
   }
   // The plan makes accumulator and output one buffer; only a caller without a plan passes two.
   if (h.weight_accumulator.present())

@@ -1,11 +1,9 @@
 #pragma once
 #include "ops/define.h"
+#include "ops/scatter_add_rows/scatter_add_rows_attrs.h"
 
 namespace glim::ops {
 
-struct ScatterAddRowsAttrs {
-  int64_t num_rows, skip_index;
-};
 // out[n] = sum of in[r] over the r with indices[r] == n, in order of r; rows whose index is skip_index are left out.
 // in [R, D], indices i32[R] -> [num_rows, D]
 inline ValueId scatter_add_rows(Graph& g, ValueId in, ValueId indices, int64_t num_rows, int64_t skip_index = -1) {
@@ -13,3 +11,7 @@ inline ValueId scatter_add_rows(Graph& g, ValueId in, ValueId indices, int64_t n
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void scatter_add_rows(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -5,14 +5,10 @@
 #include <vector>
 
 #include "ops/define.h"
+#include "ops/split/split_attrs.h"
 
 namespace glim::ops {
 
-inline constexpr int kMaxParts = 8;
-struct SplitAttrs {
-  int64_t axis;
-  std::array<int64_t, kMaxParts> sizes;  // 0 past the last part
-};
 // Views of consecutive parts of `in` along axis 0 or 1. The inverse of concat.
 inline std::vector<ValueId> split(Graph& g, ValueId in, int64_t axis, std::span<const int64_t> sizes) {
   SplitAttrs attrs{axis, {}};
@@ -24,3 +20,7 @@ inline std::vector<ValueId> split(Graph& g, ValueId in, int64_t axis, std::span<
 }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void split(const KernelArgs& k);
+}  // namespace glim::cuda

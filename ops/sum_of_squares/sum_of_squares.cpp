@@ -1,6 +1,7 @@
 #include "ops/sum_of_squares/sum_of_squares.h"
 
 #include "ops/cpu.h"
+#include "ops/sum_of_squares/tiles.h"
 #include "ops/vector_math.h"
 
 namespace glim::ops {
@@ -19,13 +20,6 @@ Result<Types> infer(const InferArgs& a) {
   }
   return Types{{accumulation, Shape{1}}};
 }
-
-constexpr int64_t kTile = 4096;  // columns of one task
-
-// Pieces of one row each: rank 1 tensors are one long row.
-int64_t tiles_per_row(const Shape& shape) { return (shape.last() + kTile - 1) / kTile; }
-int64_t rows_per_task(const Shape& shape) { return std::max<int64_t>(1, kTile / std::max<int64_t>(1, shape.last())); }
-int64_t num_tasks(const Shape& shape) { return (shape.rows() + rows_per_task(shape) - 1) / rows_per_task(shape) * tiles_per_row(shape); }
 
 // Accumulation rule: one f64 partial sum per tile (a few rows, or a part of a long one), added in the order of operands and tiles.
 // Squares are taken in f64: no f32 gradient can overflow one.
@@ -85,6 +79,7 @@ constexpr OpDef kSumOfSquares{.name = "sum_of_squares",
                               .diff = Diff::kNoVjp,
                               .infer = infer,
                               .cpu = cpu,
+                              .cuda = GLIM_CUDA_KERNEL(cuda::sum_of_squares),
                               .cost = cost,
                               .memory = {no_alias},
                               .precision = Precision::kAccumulates,

@@ -9,3 +9,7 @@ namespace glim::ops {
 inline ValueId sum_of_squares(Graph& g, std::span<const ValueId> in) { return g.output(emit(g, "sum_of_squares", in, NoAttrs{})); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void sum_of_squares(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -7,3 +7,7 @@ namespace glim::ops {
 inline ValueId sum_rows(Graph& g, ValueId in) { return emit_value(g, "sum_rows", {in}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void sum_rows(const KernelArgs& k);
+}  // namespace glim::cuda

@@ -7,3 +7,8 @@ namespace glim::ops {
 inline ValueId swiglu(Graph& g, ValueId gate, ValueId up) { return emit_value(g, "swiglu", {gate, up}); }
 
 }  // namespace glim::ops
+
+namespace glim::cuda {
+void swiglu(const KernelArgs& k);
+void swiglu_vjp(const KernelArgs& k);
+}  // namespace glim::cuda

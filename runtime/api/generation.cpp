@@ -31,14 +31,16 @@ glim::Status ModelImpl::prepare_generation(int64_t length) {
     options.forward_outputs = {"row_logits"};
     options.programs = {ProgramKind::kForward};
     GLIM_ASSIGN(CompiledModel compiled, compile(options));
-    GLIM_ASSIGN(glim::Model model, glim::Model::create(std::move(compiled), options_.threads));
+    GLIM_ASSIGN(glim::Model model, glim::Model::create(std::move(compiled), options_.threads, backend_));
     generator_ = std::make_unique<glim::Model>(std::move(model));
     generator_->set_cancellation(&cancelled);
     generator_version_ = 0;
   }
   if (generator_version_ == parameters_version_) return ok();
-  for (const ModelParameter& parameter : model_->compiled().parameters)
-    GLIM_TRY(generator_->set_state(parameter.name, model_->state_bytes(parameter.name)));
+  for (const ModelParameter& parameter : model_->compiled().parameters) {
+    GLIM_ASSIGN(const HostTensor weight, model_->state(parameter.name));
+    GLIM_TRY(generator_->set_state(parameter.name, weight.bytes));
+  }
   generator_version_ = parameters_version_;
   return ok();
 }

@@ -95,9 +95,10 @@ glim::Status ModelImpl::set_reals(const Batch& batch, ProgramKind kind) {
       return invalid_argument(fmt::format("input '{}' has {} elements, but {} needs {}", input.name, found->second.size(),
                                           glim::to_string(input.type), input.type.shape.numel()));
     }
-    const std::span<std::byte> to = model_->state_bytes(input.name);
-    if (to.empty()) continue;  // no program reads it
-    GLIM_TRY(convert_elements(FileDType::kF64, std::as_bytes(std::span(found->second)), file_dtype(input.type.dtype), to, input.name));
+    if (!model_->has_state(input.name)) continue;  // no program reads it
+    std::vector<std::byte> bytes(input.type.bytes());
+    GLIM_TRY(convert_elements(FileDType::kF64, std::as_bytes(std::span(found->second)), file_dtype(input.type.dtype), bytes, input.name));
+    GLIM_TRY(model_->set_state(input.name, bytes));
   }
   for (const auto& [name, given] : batch.reals) {
     if (std::find(names.begin(), names.end(), name) == names.end())

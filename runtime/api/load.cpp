@@ -14,10 +14,6 @@ namespace {
 constexpr std::string_view kTrainingOutputs[] = {"loss", "token_accuracy", "num_correct", "num_valid"};
 
 glim::Status check_options(const LoadOptions& options) {
-  constexpr std::string_view kBackends[] = {"cpu", "cuda"};
-  if (options.backend == "cuda") return invalid_argument("backend 'cuda': models do not run on the GPU in this version; use \"cpu\"");
-  if (options.backend != "cpu")
-    return invalid_argument(fmt::format("backend is cpu or cuda, not '{}'{}", options.backend, did_you_mean(options.backend, kBackends)));
   if (!is_float(to_engine(options.dtype)))
     return invalid_argument(fmt::format("dtype is f32, f64 or bf16, not {}", to_string(options.dtype)));
   if (options.tokens < 1 || options.segments < 1)
@@ -84,6 +80,8 @@ glim::Result<std::unique_ptr<ModelImpl>> ModelImpl::create(const LoadOptions& op
   auto impl = std::make_unique<ModelImpl>();
   impl->options_ = options;
   GLIM_TRY(check_options(options));
+  GLIM_ASSIGN(impl->backend_, parse_backend(options.backend));
+  GLIM_TRY(check_usable(impl->backend_));
   impl->table_ = builtin_ops();
   GLIM_TRY(register_ops(options.ops, impl->table_, impl->registered_, impl->op_failure_));
   GLIM_ASSIGN(impl->source_, open_source());
@@ -98,7 +96,7 @@ glim::Result<std::unique_ptr<ModelImpl>> ModelImpl::create(const LoadOptions& op
   if (compile_options.forward_outputs.empty())
     return invalid_argument(fmt::format("{}: LoadOptions::outputs must say what shall be computed", spec.file));
   GLIM_ASSIGN(CompiledModel compiled, impl->compile(compile_options));
-  GLIM_ASSIGN(glim::Model model, glim::Model::create(std::move(compiled), options.threads));
+  GLIM_ASSIGN(glim::Model model, glim::Model::create(std::move(compiled), options.threads, impl->backend_));
   impl->model_ = std::make_unique<glim::Model>(std::move(model));
   impl->model_->set_cancellation(&impl->cancelled);
   impl->progress("load", 2, 3);
@@ -107,7 +105,7 @@ glim::Result<std::unique_ptr<ModelImpl>> ModelImpl::create(const LoadOptions& op
     impl->log(LogLevel::kInfo, fmt::format("weights read from {}", impl->source_.checkpoint->path()));
     impl->source_.checkpoint.reset();  // unmaps the files
   } else {
-    impl->model_->initialise(options.seed);
+    GLIM_TRY(impl->model_->initialise(options.seed));
   }
   size_t bytes = 0;
   std::vector<const MemoryPlan*> plans;

@@ -39,13 +39,12 @@ std::vector<InputInfo> Model::inputs() const { return impl_->inputs(); }
 std::vector<OutputInfo> Model::outputs() const { return impl_->outputs(); }
 std::vector<ParameterInfo> Model::parameters() const { return impl_->parameters(); }
 
-void Model::reset_optimizer() { impl_->reset_optimizer(); }
+Status Model::reset_optimizer() {
+  return guarded([&] { return impl_->reset_optimizer(); });
+}
 
 Status Model::initialise(uint64_t seed) {
-  return guarded([&]() -> glim::Status {
-    impl_->initialise(seed);
-    return ok();
-  });
+  return guarded([&] { return impl_->initialise(seed); });
 }
 Status Model::load_weights(const std::string& path) {
   return guarded([&] { return impl_->load_weights(path); });

@@ -6,6 +6,7 @@
 #include "models/derived.h"
 #include "runtime/api/boundary.h"
 #include "runtime/api/registered_op.h"
+#include "runtime/backend.h"
 #include "runtime/model.h"
 #include "runtime/model_source.h"
 
@@ -22,11 +23,11 @@ class ModelImpl {
   [[nodiscard]] std::vector<ParameterInfo> parameters() const;
 
   // parameters.cpp
-  void initialise(uint64_t seed);
+  glim::Status initialise(uint64_t seed);
   glim::Status load_weights(const std::string& path);
   [[nodiscard]] glim::Result<Tensor> parameter(std::string_view name) const;
   glim::Status set_parameter(std::string_view name, const Tensor& value);
-  void reset_optimizer() { model_->reset_optimizer(); }
+  glim::Status reset_optimizer() { return model_->reset_optimizer(); }
   [[nodiscard]] glim::Status save(const std::string& folder) const;
   [[nodiscard]] glim::Result<Tensor> gradient(std::string_view name) const;
 
@@ -61,6 +62,7 @@ class ModelImpl {
   void progress(std::string_view stage, int64_t done, size_t total) const;
 
   LoadOptions options_;
+  Backend backend_ = Backend::kCpu;
   OpTable table_{};
   std::list<RegisteredOp> registered_;
   std::optional<glim::Error> op_failure_;

@@ -1,8 +1,6 @@
 // Parameters in and out, and their gradients.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "engine/suggest.h"
 #include "models/hf_config.h"
 #include "runtime/api/model_impl.h"
@@ -26,9 +24,9 @@ glim::Result<const ModelParameter*> ModelImpl::find_parameter(std::string_view n
   return invalid_argument(fmt::format("the model has no parameter '{}'{}", name, did_you_mean(name, own)));
 }
 
-void ModelImpl::initialise(uint64_t seed) {
-  model_->initialise(seed);
+glim::Status ModelImpl::initialise(uint64_t seed) {
   ++parameters_version_;
+  return model_->initialise(seed);
 }
 
 glim::Status ModelImpl::load_weights(const std::string& path) {
@@ -39,8 +37,8 @@ glim::Status ModelImpl::load_weights(const std::string& path) {
 
 glim::Result<Tensor> ModelImpl::parameter(std::string_view name) const {
   GLIM_ASSIGN(const ModelParameter* parameter, find_parameter(name));
-  const std::span<const std::byte> bytes = model_->state_bytes(parameter->name);
-  return Tensor{to_public(parameter->type), {bytes.begin(), bytes.end()}};
+  GLIM_ASSIGN(HostTensor value, model_->state(parameter->name));
+  return Tensor{to_public(value.type), std::move(value.bytes)};
 }
 
 glim::Status ModelImpl::set_parameter(std::string_view name, const Tensor& value) {
@@ -53,11 +51,14 @@ glim::Status ModelImpl::set_parameter(std::string_view name, const Tensor& value
   std::vector<std::byte> converted(parameter->type.bytes());  // an element that does not fit shall change nothing
   const FileDType dtype = file_dtype(parameter->type.dtype);
   GLIM_TRY(convert_elements(file_dtype(type.dtype), value.bytes, dtype, converted, name));
-  std::ranges::copy(converted, model_->state_bytes(parameter->name).begin());
+  GLIM_TRY(model_->set_state(parameter->name, converted));
   ++parameters_version_;
-  const std::span<std::byte> master = model_->state_bytes(master_name(parameter->name));
-  if (master.empty()) return ok();
-  return convert_elements(dtype, converted, file_dtype(accumulation_dtype(parameter->type.dtype)), master, name);
+  const std::string master_state = master_name(parameter->name);
+  if (!model_->has_state(master_state)) return ok();
+  const glim::TensorType wide{accumulation_dtype(parameter->type.dtype), parameter->type.shape};
+  std::vector<std::byte> master(wide.bytes());
+  GLIM_TRY(convert_elements(dtype, converted, file_dtype(wide.dtype), master, name));
+  return model_->set_state(master_state, master);
 }
 
 glim::Status ModelImpl::save(const std::string& folder) const {

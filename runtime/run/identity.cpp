@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "ops/gemm.h"
 #include "runtime/checksum.h"
+#include "runtime/device.h"
 
 namespace glim {
 
@@ -22,7 +22,7 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
 }
 
 Settings run_choices(const TrainConfig& config) {
-  return {{"train.steps", fmt::to_string(config.steps)},
+  Settings choices{{"train.steps", fmt::to_string(config.steps)},
           {"train.learning_rate", fmt::to_string(config.learning_rate)},
           {"train.final_learning_rate", fmt::to_string(config.final_learning_rate)},
           {"train.warmup_steps", fmt::to_string(config.warmup_steps)},
@@ -32,7 +32,10 @@ Settings run_choices(const TrainConfig& config) {
           {"train.weight_decay", fmt::to_string(config.adamw.weight_decay)},
           {"train.max_norm", fmt::to_string(config.adamw.max_norm)},
           {"train.rematerialise", std::string(to_string(config.rematerialise))},
-          {"the library of matrix products", cpu::product_library()}};
+          {"train.backend", std::string(to_string(config.backend))},
+          {"the library of matrix products", product_library(config.backend)}};
+  if (config.backend == Backend::kCuda) choices["the GPU"] = cuda_device_name();
+  return choices;
 }
 
 }  // namespace glim

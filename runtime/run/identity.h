@@ -8,7 +8,8 @@ namespace glim {
 // Equal, or the bits of the next step mean something else: model (its dims by name, and its whole graph), data, T, micro-steps, seed,
 // dtype.
 [[nodiscard]] Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled);
-// May differ when a run goes on, and is then worth a word: the schedule, the optimizer's settings, what computes products here.
+// May differ when a run goes on, and is then worth a word: the schedule, the optimizer's settings, what computes here (backend,
+// GPU, library of matrix products).
 [[nodiscard]] Settings run_choices(const TrainConfig& config);
 
 }  // namespace glim

@@ -8,6 +8,7 @@
 #include "engine/parse.h"
 #include "engine/print.h"
 #include "ops/builtin_ops.h"
+#include "runtime/device.h"
 #include "runtime/safetensors.h"
 #include "tests/cli/program.h"
 #include "tests/runtime/scratch_folder.h"
@@ -75,10 +76,22 @@ TEST(Arguments, MistakesNameTheClosestChoice) {
   expect_error({"graph", "muse_glimmer_tiny", "--program", "fist"}, 2, {"'fist'", "did you mean 'first'"});
   expect_error({"graph", "muse_glimmer_tiny", "--stop-after", "fuse_foward"}, 2, {"'fuse_foward'", "did you mean 'fuse_forward'"});
   expect_error({"graph", "muse_glimmer_tiny", "--outputs", "hiden.1"}, 2, {"'hiden.1'"});
-  expect_error({"check", "muse_glimmer_tiny", "--backend", "cudo"}, 2, {"'cudo'"});
+  expect_error({"check", "muse_glimmer_tiny", "--backend", "cudo"}, 2, {"'cudo'", "did you mean 'cuda'"});
   expect_error({"run", "muse_glimmer_tiny", "--inputs", "none", "--outputs", "out"}, 2, {"no weights"});
   expect_error({"generate", golden_folder("text_tiny"), "--prompt", "words"}, 2, {"--ids"});
   expect_error({"generate", golden_folder("text_tiny")}, 2, {"--prompt", "--ids", "--inputs"});
+}
+
+TEST(Arguments, WithoutAGpuTheCudaBackendSaysWhatIsMissing) {
+  std::string why_not;
+  if (cuda_available(why_not)) GTEST_SKIP() << "there is a GPU";
+  expect_error({"check", "muse_glimmer_tiny", "--backend", "cuda"}, 2, {why_not});
+  expect_error({"bench", "step", "muse_glimmer_tiny", "--backend", "cuda"}, 2, {why_not});
+  const ScratchFolder scratch;
+  write_file(scratch / "train.toml", "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"a.txt\"]\n[train]\nsteps = 5\nbackend = \"cuda\"\n");
+  expect_error({"train", scratch / "train.toml"}, 2, {why_not});
+  expect_error({"train", scratch / "train.toml", "--backend", "cudo"}, 2, {"'cudo'", "did you mean 'cuda'"});
+  expect_error({"train", scratch / "train.toml", "--backend", "cpu"}, 5, {"a.txt"});  // what the command line says comes first
 }
 
 TEST(Arguments, AModelFileHasItsLineAndColumn) {

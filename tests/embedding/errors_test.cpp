@@ -19,6 +19,8 @@ void test_errors(const std::string& folder) {
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.runtime_dims = {{"RR", 1}}})), "did you mean 'R'?");
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.outputs = {"row_los"}})), "did you mean 'row_loss'?");
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.backend = "cpuu"})), "did you mean 'cpu'?");
+  if (const auto on_gpu = glim::Model::load("muse_glimmer_tiny", {.backend = "cuda"}); !on_gpu)
+    EXPECT_HOLDS(message(on_gpu), "the cuda backend cannot be used: ");
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.tokens = 0})), "tokens and segments must be at least 1");
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.dtype = glim::DType::kI32})), "dtype is f32, f64 or bf16, not i32");
   EXPECT_HOLDS(message(glim::Model::load("muse_glimmer_tiny", {.weights = "/nowhere"})), "/nowhere");

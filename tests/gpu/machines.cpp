@@ -123,14 +123,4 @@ void CudaMachine::read(const TensorView& from, std::span<std::byte> bytes) {
   ASSERT_TRUE(bool(status)) << status.error().message;
 }
 
-double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  const double error = std::sqrt(difference / norm);
-  return a.size() == b.size() && std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
-}
-
 }  // namespace glim::testing

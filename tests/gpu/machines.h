@@ -7,6 +7,7 @@
 #include "runtime/cuda_arenas.h"
 #include "runtime/cuda_executor.h"
 #include "tests/gpu/spike_program.h"
+#include "tests/ops/interpreter.h"
 
 namespace glim::testing {
 
@@ -64,8 +65,5 @@ class CudaMachine final : public Machine {
   Executable executable_;
   std::unique_ptr<CudaExecutor> executor_;
 };
-
-// ||a - b|| / ||b||; infinite when a holds something that is no number.
-double relative_error(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace glim::testing

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds gpu_test for sm_90a in build/gpu, runs every GPU test, then compute-sanitizer on the small cases. Needs no network.
+# Builds gpu_test and glim for sm_90a in build/gpu, runs every GPU test, then compute-sanitizer on the small cases. Needs no network.
 #   tests/gpu/run.sh [--gtest_filter=...]      exit code: 0 when everything that could run passed
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -46,7 +46,7 @@ for tool in memcheck racecheck initcheck synccheck; do
   elif grep -q 'skipped: no CUDA device' "$logs/tests.log"; then
     table+=("$(printf '%-12s %-26s %8s' "$tool" 'skipped: no CUDA device' -)")
   else
-    run "$tool" "$sanitizer" --tool "$tool" --error-exitcode 1 "$test" --gtest_filter='Gpu.Small*'
+    run "$tool" "$sanitizer" --tool "$tool" --error-exitcode 1 "$test" --gtest_filter='Gpu.Small*:GpuAttention.Small*:Gpu/SmallOps.EveryCase*'
   fi
 done
 report

@@ -2,6 +2,7 @@
 // A small model in training, and what tests of checkpoints ask of it.
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ class TrainedModel {
  public:
   explicit TrainedModel(DType real = DType::kF32, const std::vector<std::string>& settings = {}, int threads = 1)
       : spec_(small_spec(settings)), model_(make(spec_, real, threads)) {
-    model_.initialise(3);
+    EXPECT_TRUE(model_.initialise(3));
     (void)model_.set_scalar(kLearningRateName, 1e-2);
   }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,6 +38,7 @@ struct SmallOptions {
   bool denominator = false;
   DType real = DType::kF64;
   int threads = 2;
+  Backend backend = Backend::kCpu;
 };
 
 inline std::vector<double> as_doubles(const HostTensor& tensor) {
@@ -59,24 +59,15 @@ class SmallModel {
     }
   }
 
-  // Replaces every element of a parameter; f64 and f32 models only. Nothing when no program reads it.
+  // Replaces every element of a parameter. Nothing when no program reads it.
   template <class Function>
   void change(const std::string& name, const Function& function) {
-    const std::span<std::byte> bytes = model_.state_bytes(name);
-    const auto each = [&](auto element) {
-      for (size_t i = 0; i < bytes.size() / sizeof element; ++i) {
-        std::memcpy(&element, bytes.data() + i * sizeof element, sizeof element);
-        element = static_cast<decltype(element)>(function(i, static_cast<double>(element)));
-        std::memcpy(bytes.data() + i * sizeof element, &element, sizeof element);
-      }
-    };
-    for (const ModelParameter& parameter : model_.compiled().parameters) {
-      if (parameter.name != name) continue;
-      if (parameter.type.dtype == DType::kF64)
-        each(double{});
-      else
-        each(float{});
-    }
+    if (!model_.has_state(name)) return;
+    Result<HostTensor> tensor = model_.state(name);
+    ASSERT_TRUE(tensor) << tensor.error().to_string();
+    for (int64_t i = 0; i < tensor->type.shape.numel(); ++i) tensor->set(i, function(static_cast<size_t>(i), tensor->at(i)));
+    const Status status = model_.set_state(name, tensor->bytes);
+    ASSERT_TRUE(status) << status.error().to_string();
   }
   // The parameter of that name in every layer.
   void scale_layers(const std::string& name, double factor) {
@@ -126,7 +117,7 @@ class SmallModel {
     if (options.denominator) compile_options.optional_inputs = {"denominator"};
     Result<CompiledModel> compiled = compile(spec, builtin_ops(), compile_options);
     if (!compiled) throw std::runtime_error(compiled.error().to_string());
-    Result<Model> model = Model::create(std::move(*compiled), options.threads);
+    Result<Model> model = Model::create(std::move(*compiled), options.threads, options.backend);
     if (!model) throw std::runtime_error(model.error().to_string());
     return std::move(*model);
   }

@@ -151,9 +151,10 @@ TEST(Trainer, NotFiniteGradientsSkipTheStepAndThenEndTraining) {
   const Corpus corpus({200});
   Trainer trainer = make_trainer(small_config(corpus));
   ASSERT_TRUE(trainer.step());
-  const std::span<std::byte> bytes = trainer.model().state_bytes("head.norm");
-  const double infinite = INFINITY;
-  std::memcpy(bytes.data(), &infinite, sizeof infinite);
+  Result<HostTensor> norm = trainer.model().state("head.norm");
+  ASSERT_TRUE(norm);
+  norm->set(0, INFINITY);
+  ASSERT_TRUE(trainer.model().set_state("head.norm", norm->bytes));
   const std::vector<double> before = as_doubles(*trainer.model().state("decoder.0.q_proj"));
   for (int k = 1; k < Trainer::kMaxSkipped; ++k) {
     const Result<StepMetrics> metrics = trainer.step();
@@ -317,7 +318,7 @@ TEST(Executor, StepsAllocateNothing) {
       ASSERT_TRUE(compiled);
       Result<Model> model = Model::create(std::move(*compiled), threads);
       ASSERT_TRUE(model);
-      model->initialise(1);
+      ASSERT_TRUE(model->initialise(1));
       const std::vector<int32_t> tokens = random_tokens(96, 256, 1);
       ASSERT_TRUE(model->set_inputs({{"tokens", tokens}, {"labels", tokens}, {"row_lengths", {40, 1, 55}}}));
       ASSERT_TRUE(model->set_scalar("denominator", 93));

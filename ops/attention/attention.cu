@@ -1,0 +1,89 @@
+// Chooses the kernels of attention and attention_vjp. Both passes recompute the scores tile by tile with an online softmax
+// (arXiv:2205.14135); the backward pass goes over keys (ct_k, ct_v) and over queries (ct_q) separately, so that no sum crosses a block:
+// no atomics, and the same bits every time.
+#include "ops/attention/attention.cuh"
+
+namespace glim::cuda {
+void attention(const KernelArgs& k);
+void attention_vjp(const KernelArgs& k);
+namespace {
+
+AttentionShape shape_of(const KernelArgs& k) {
+  const auto attrs = k.attrs<ops::AttentionAttrs>();
+  const int64_t rows = k.in[0].type.shape[0], width = k.in[0].type.shape[1];
+  GLIM_CHECK(rows < (1 << 30) && attrs.num_heads < 65536, "attention: too many rows or heads for its indices");
+  return {k.in[3].as<int32_t>(),
+          static_cast<int>(k.in[3].type.shape[0] - 1),
+          static_cast<int>(rows),
+          static_cast<int>(attrs.num_heads),
+          static_cast<int>(attrs.num_kv_heads),
+          static_cast<int>(width / attrs.num_heads),
+          attrs.causal != 0,
+          static_cast<int>(std::min(attrs.window, rows)),
+          attrs.scale};
+}
+
+constexpr int kStatisticsThreads = 256;
+
+// A warp per row and head.
+template <class T>
+__global__ void __launch_bounds__(kStatisticsThreads)
+    row_statistics(AttentionShape shape, Rows<const T> out, Rows<const T> ct, Rows<const Accumulate<T>> lse, Accumulate<T> lse_factor,
+                   RowStatistics<Accumulate<T>>* statistics) {
+  using A = Accumulate<T>;
+  const int64_t item = (static_cast<int64_t>(blockIdx.x) * kStatisticsThreads + threadIdx.x) / kWarp;
+  if (item >= static_cast<int64_t>(shape.rows) * shape.num_heads) return;
+  const int row = static_cast<int>(item / shape.num_heads), head = static_cast<int>(item % shape.num_heads);
+  const T *o = out[row] + head * shape.head_size, *c = ct[row] + head * shape.head_size;
+  A sum = 0;
+  for (int i = threadIdx.x % kWarp; i < shape.head_size; i += kWarp) sum += widen(o[i]) * widen(c[i]);
+  sum = lanes_sum<kWarp>(sum);
+  if (threadIdx.x % kWarp == 0) statistics[static_cast<int64_t>(head) * shape.rows + row] = {lse[row][head] * lse_factor, sum};
+}
+
+}  // namespace
+
+void attention(const KernelArgs& k) {
+  const AttentionShape shape = shape_of(k);
+  if (shape.rows == 0) return;
+  dispatch_float(k.in[0].type.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const ForwardArgs<T> args{rows_of<const T>(k.in[0]), rows_of<const T>(k.in[1]), rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]),
+                              rows_of<Accumulate<T>>(k.out[1])};
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      if (serves_tensor_cores(shape, DType::kBF16)) return tensor_forward(shape, args, stream(k));
+    }
+    plain_forward<T>(shape, args, stream(k));
+  });
+}
+
+void attention_vjp(const KernelArgs& k) {
+  const AttentionShape shape = shape_of(k);
+  if (shape.rows == 0) return;
+  dispatch_float(k.in[0].type.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    using A = Accumulate<T>;
+    constexpr bool kIsBf16 = std::is_same_v<T, __nv_bfloat16>;
+    const auto space = ops::cuda_vjp_workspace(shape.rows, shape.head_size, k.attrs<ops::AttentionAttrs>(), sizeof(A), kIsBf16);
+    GLIM_CHECK(k.workspace.size() >= space.bytes(), "attention_vjp: the workspace is too small");
+    auto* const statistics = reinterpret_cast<RowStatistics<A>*>(k.workspace.data());
+    const BackwardArgs<T> args{rows_of<const T>(k.in[0]), rows_of<const T>(k.in[1]), rows_of<const T>(k.in[2]), rows_of<const T>(k.in[6]),
+                               rows_of<T>(k.out[0]),      rows_of<T>(k.out[1]),      rows_of<T>(k.out[2]),      statistics};
+    const bool on_tensor_cores = kIsBf16 && serves_tensor_cores(shape, k.in[0].type.dtype);
+    constexpr int kRowsPerBlock = kStatisticsThreads / kWarp;
+    const auto blocks = (static_cast<int64_t>(shape.rows) * shape.num_heads + kRowsPerBlock - 1) / kRowsPerBlock;
+    row_statistics<T><<<static_cast<unsigned>(blocks), kStatisticsThreads, 0, stream(k)>>>(
+        shape, rows_of<const T>(k.in[4]), rows_of<const T>(k.in[6]), rows_of<const A>(k.in[5]),
+        on_tensor_cores ? static_cast<A>(1.4426950408889634) : A(1), statistics);
+    if constexpr (kIsBf16) {
+      if (on_tensor_cores) {
+        std::byte* const partials = k.workspace.data() + space.statistics_bytes;
+        return tensor_backward(shape, args, static_cast<int>(space.splits), reinterpret_cast<float*>(partials),
+                               reinterpret_cast<float*>(partials + space.partial_bytes), stream(k));
+      }
+    }
+    plain_backward<T>(shape, args, stream(k));
+  });
+}
+
+}  // namespace glim::cuda
