@@ -14,8 +14,6 @@ constexpr int kWarpgroup = 128, kPanelColumns = 64, kPanelRowBytes = 128, kTileA
 template <int kRows, int kHead>
 constexpr int kTileBytes = kRows * kHead * 2;
 
-__device__ inline uint32_t shared_address(const void* pointer) { return static_cast<uint32_t>(__cvta_generic_to_shared(pointer)); }
-
 // Byte offset of (row, column) in a tile; column is even, and may be any of a chunk of 8.
 template <int kRows>
 __device__ uint32_t tile_offset(int row, int column) {
@@ -23,8 +21,70 @@ __device__ uint32_t tile_offset(int row, int column) {
          column % 8 * 2;
 }
 
+__device__ inline uint32_t shared_address(const void* pointer) { return static_cast<uint32_t>(__cvta_generic_to_shared(pointer)); }
+
+// Two warpgroups multiply, and one loads for them.
+constexpr int kConsumers = 2 * kWarpgroup, kThreads = kConsumers + kWarpgroup;
 // The same in all lanes, as the compiler then knows.
 __device__ inline int warpgroup() { return __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / kWarpgroup, 0); }
+__device__ inline bool loads() { return warpgroup() == 2; }
+// Registers move from the warpgroup that loads to those that multiply: together at most 168 * 3.
+template <int kRegisters>
+__device__ void take_few_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ void take_many_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// ---- barriers in shared memory (mbarrier). Phase p of a barrier is over when all arrivals of its round p have come.
+__device__ inline void make_barrier(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+__device__ inline void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// Arrives when this thread's copies so far are done.
+__device__ inline void arrive_after_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ inline void arrive_after_loads(uint64_t* barrier, bool by_copies) {
+  if (by_copies) return arrive_after_copies(barrier);
+  wait_for_copies();
+  arrive(barrier);
+}
+__device__ inline void wait_for(uint64_t* barrier, int phase) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}\n" ::"r"(
+          shared_address(barrier)),
+      "r"(phase & 1)
+      : "memory");
+}
+// What other threads wrote before a barrier, the matrix instructions now see.
+__device__ inline void let_products_see() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Stages that the loading warpgroup fills and the others empty, in turn. Use n of the stages is of stage n % kStages.
+template <int kStages>
+struct Pipeline {
+  uint64_t full[kStages], empty[kStages];
+  __device__ void make() {
+    for (int stage = 0; stage < kStages; ++stage) {
+      make_barrier(full + stage, kWarpgroup);
+      make_barrier(empty + stage, kConsumers / kWarp);
+    }
+  }
+  __device__ void wait_until_empty(int use) { wait_for(empty + use % kStages, use / kStages + 1); }
+  // After this thread's loads: `by_copies` says that all of them are copies, which may still be on their way.
+  __device__ void fill(int use, bool by_copies) { arrive_after_loads(full + use % kStages, by_copies); }
+  __device__ void wait_until_full(int use) { wait_for(full + use % kStages, use / kStages); }
+  // The warp is done with the stage.
+  __device__ void release(int use) {
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) arrive(empty + use % kStages);
+  }
+};
 
 // ---- loads and stores of tiles
 __device__ inline void copy_16_bytes(uint32_t to, const void* from, bool exists) {
@@ -33,13 +93,6 @@ __device__ inline void copy_16_bytes(uint32_t to, const void* from, bool exists)
 __device__ inline void copy_8_bytes(uint32_t to, const void* from, bool exists) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(exists ? 8 : 0) : "memory");
 }
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// This thread's copies are in shared memory, and (after a barrier) the matrix instructions see them.
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // One head of a tensor: row i starts at data + i * stride. `by_chunks`: every 8 columns are 16 aligned bytes.
 struct HeadRows {
   const Bf16* data;
@@ -52,16 +105,16 @@ __device__ inline HeadRows head_of(const Rows<const Bf16>& rows, int head, int h
   return {rows.data + static_cast<int64_t>(head) * head_size, rows.stride, head_size, aligned};
 }
 
-// Starts copying rows [first, first + kRows); rows outside of `valid` and columns past the head size become 0.
-template <int kRows, int kHead, int kThreads>
+// Starts copying rows [first, first + kRows) in a warpgroup; rows outside of `valid` and columns past the head size become 0.
+template <int kRows, int kHead>
 __device__ void load_tile(uint32_t tile, const HeadRows& from, int first, RowSpan valid) {
-  constexpr int kChunks = kHead / 8, kStep = kThreads / kChunks;
+  constexpr int kChunks = kHead / 8, kStep = kWarpgroup / kChunks;
   static_assert(kStep % 8 == 0 && kRows % kStep == 0);
-  const int column = static_cast<int>(threadIdx.x) % kChunks * 8, begin = static_cast<int>(threadIdx.x) / kChunks;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, column = thread % kChunks * 8, begin = thread / kChunks;
   const Bf16* source = from.data + static_cast<int64_t>(first + begin) * from.stride + column;
   const uint32_t to = tile + tile_offset<kRows>(begin, column);
   if (from.by_chunks) {
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < kRows / kStep; ++i) {
       const int row = first + begin + i * kStep;
       const bool exists = row >= valid.begin && row < valid.end && column < from.head_size;
