@@ -1,6 +1,6 @@
 // The backward pass on tensor cores. A block keeps 128 rows of one side and goes over tiles of the other, which a third warpgroup loads:
-//   keys:     s^T = k q^T, p^T = exp(s^T - lse), ct_v += p^T ct, ds^T = p^T (v ct^T - delta), ct_k += ds^T q   for the queries' heads in turn
-//   queries:  s = q k^T,   p = exp(s - lse),                     ds = p (ct v^T - delta),     ct_q += ds k
+//   keys:     s^T = k q^T, p^T = exp(s^T - lse), ct_v += p^T ct, ds^T = p^T (v ct^T - delta), ct_k += ds^T q   for the queries' heads in
+//   turn queries:  s = q k^T,   p = exp(s - lse),                     ds = p (ct v^T - delta),     ct_q += ds k
 // In both, the kept rows are the accumulators' rows, so that p and ds go from registers into the next product.
 #include "ops/attention/wgmma.cuh"
 
@@ -55,21 +55,18 @@ __device__ void store_partial(float* partials, const float (&sums)[kHead / 2], i
 }
 
 template <int kHead, Side kSide>
-__device__ void produce(const AttentionShape& shape, const BackwardArgs<Bf16>& args, const Tiles<kHead, kSide>& tiles,
-                        State<kSide>& state, const Part& part) {
+__device__ void produce(const AttentionShape& shape, const BackwardArgs<Bf16>& args, const Tiles<kHead, kSide>& tiles, State<kSide>& state,
+                        const Part& part) {
   constexpr bool kKeysKept = kSide == Side::kKeys;
   constexpr int kPassing = Tiles<kHead, kSide>::kPassing;
-  const int kept_head = kKeysKept ? part.kv_head : part.first_head, d = shape.head_size;
-  const HeadRows kept = head_of(kKeysKept ? args.k : args.q, kept_head, d), kept_with_ct = head_of(kKeysKept ? args.v : args.ct, kept_head, d);
-  load_tile<kKept, kHead>(tiles.kept, kept, part.first, {0, shape.rows});
-  load_tile<kKept, kHead>(tiles.kept_with_ct, kept_with_ct, part.first, {0, shape.rows});
-  arrive_after_loads(&state.kept_loaded, kept.by_chunks && kept_with_ct.by_chunks);
+  const int d = shape.head_size;
   const RowSpan any = state.spans.any;
   int step = 0;
 #pragma unroll 1
   for (int i = 0; i < part.num_heads; ++i) {
     const int head = kKeysKept ? part.first_head + i : part.kv_head;
-    const HeadRows passing = head_of(kKeysKept ? args.q : args.k, head, d), passing_with_ct = head_of(kKeysKept ? args.ct : args.v, head, d);
+    const HeadRows passing = head_of(kKeysKept ? args.q : args.k, head, d),
+                   passing_with_ct = head_of(kKeysKept ? args.ct : args.v, head, d);
 #pragma unroll 1
     for (int from = any.begin; from < any.end; from += kPassing) {
       state.stages.wait_until_empty(step);
@@ -106,11 +103,7 @@ __device__ void consume(const AttentionShape& shape, const BackwardArgs<Bf16>& a
       if (i < shape.rows) kept_statistics[half] = args.statistics[static_cast<int64_t>(part.first_head) * shape.rows + i];
     }
   }
-  float sums[kHead / 2], value_sums[kKeysKept ? kHead / 2 : 1], s[kPassing / 2] = {}, dp[kPassing / 2] = {};
-#pragma unroll
-  for (float& each : sums) each = 0;
-#pragma unroll
-  for (float& each : value_sums) each = 0;
+  float sums[kHead / 2] = {}, value_sums[kKeysKept ? kHead / 2 : 1] = {}, s[kPassing / 2] = {}, dp[kPassing / 2] = {};
 
   wait_for(&state.kept_loaded, 0);
   int from = begin;
@@ -203,6 +196,16 @@ __device__ void run(const AttentionShape& shape, const BackwardArgs<Bf16>& args,
     state.stages.make();
     make_barrier(&state.kept_loaded, kWarpgroup);
   }
+  __syncthreads();
+  if (loads()) {
+    constexpr bool kKeysKept = kSide == Side::kKeys;
+    const int head = kKeysKept ? part.kv_head : part.first_head;
+    const HeadRows kept = head_of(kKeysKept ? args.k : args.q, head, shape.head_size),
+                   kept_with_ct = head_of(kKeysKept ? args.v : args.ct, head, shape.head_size);
+    load_tile<kKept, kHead>(tiles.kept, kept, part.first, {0, shape.rows});
+    load_tile<kKept, kHead>(tiles.kept_with_ct, kept_with_ct, part.first, {0, shape.rows});
+    arrive_after_loads(&state.kept_loaded, kept.by_chunks && kept_with_ct.by_chunks);
+  }
   state.spans.template fill<kSide>(shape, part.first);  // ends with a barrier
   if (loads()) {
     take_few_registers<24>();
@@ -227,7 +230,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     run<kHead, Side::kKeys>(shape, args, partials, memory, state, part);
   } else {
     __shared__ State<Side::kQueries> state;
-    const int from_last = static_cast<int>(gridDim.x - 1 - blockIdx.x), head = (static_cast<int>(blockIdx.x - num_key_blocks)) % shape.num_heads;
+    const int from_last = static_cast<int>(gridDim.x - 1 - blockIdx.x),
+              head = (static_cast<int>(blockIdx.x - num_key_blocks)) % shape.num_heads;
     const Part part{from_last / shape.num_heads * kKept, head / shape.group(), head, 1, 0};
     run<kHead, Side::kQueries>(shape, args, partials, memory, state, part);
   }

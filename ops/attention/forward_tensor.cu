@@ -1,15 +1,15 @@
 // The forward pass on tensor cores: a block takes 128 queries of one head, a warpgroup 64 of them; a third one loads tiles of keys and
-// values, double buffered. The scores of tile j and the values of tile j - 1 are multiplied in one go, by the two warpgroups in turn: one
+// values. The scores of tile j and the values of tile j - 1 are multiplied in one go, by the two warpgroups in turn: one
 // multiplies while the other takes the softmax.
 #include "ops/attention/wgmma.cuh"
 
 namespace glim::cuda {
 namespace {
 
-constexpr int kQueries = 128, kKeys = 128, kStages = 2;
+constexpr int kQueries = 128, kKeys = 128, kStages = 3;
 
 template <int kHead>
-constexpr int kSharedBytes = kTileAlignment + kTileBytes<kQueries, kHead> + 2 * kStages * kTileBytes<kKeys, kHead>;
+constexpr int kSharedBytes = kTileAlignment + kTileBytes<kQueries, kHead> + 2 * kStages* kTileBytes<kKeys, kHead>;
 
 // Scores of keys that a thread's two rows do not see become -infinity. `first` is the key of column 0.
 template <int N>
@@ -23,7 +23,8 @@ __device__ void mask(float (&s)[N / 2], const RowSpan (&seen)[2], int first) {
   }
 }
 
-// Per row: the maximum so far of the raw scores, and this thread's part of the sum of the powers.
+// Per row: the score that powers are taken relative to, and this thread's part of their sum. `top` is the maximum when it was last raised:
+// powers may grow to 2^8, which costs no digits, before what was summed so far is worth being multiplied again.
 struct Softmax {
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
@@ -36,9 +37,12 @@ struct Softmax {
 #pragma unroll
       for (int i = 2 * row; i < N; i += 4) next = fmaxf(next, fmaxf(s[i], s[i + 1]));
       next = lanes_max<4>(next);
-      const float base = next == -INFINITY ? 0 : next * factor;  // a row that has seen nothing so far
-      shrink[row] = power_of_two(top[row] * factor - base);
-      top[row] = next;
+      shrink[row] = 1;
+      if ((next - top[row]) * factor > 8) {
+        shrink[row] = power_of_two((top[row] - next) * factor);
+        top[row] = next;
+      }
+      const float base = top[row] == -INFINITY ? 0 : top[row] * factor;  // a row that has seen nothing so far
       float total = 0;
 #pragma unroll
       for (int i = 2 * row; i < N; i += 4) {
@@ -69,12 +73,9 @@ struct ForwardState {
 
 template <int kHead>
 __device__ void produce(const AttentionShape& shape, const ForwardArgs<Bf16>& args, const ForwardTiles<kHead>& tiles, ForwardState& state,
-                     int head, int first) {
+                        int head) {
   const int kv_head = head / shape.group(), begin = state.spans.any.begin, num_tiles = state.spans.num_tiles(kKeys);
-  const HeadRows q = head_of(args.q, head, shape.head_size), k = head_of(args.k, kv_head, shape.head_size),
-                 v = head_of(args.v, kv_head, shape.head_size);
-  load_tile<kQueries, kHead>(tiles.q, q, first, {0, shape.rows});
-  arrive_after_loads(&state.queries_loaded, q.by_chunks);
+  const HeadRows k = head_of(args.k, kv_head, shape.head_size), v = head_of(args.v, kv_head, shape.head_size);
 #pragma unroll 1
   for (int j = 0; j < num_tiles; ++j) {
     state.keys.wait_until_empty(j);
@@ -89,7 +90,7 @@ __device__ void produce(const AttentionShape& shape, const ForwardArgs<Bf16>& ar
 
 template <int kHead>
 __device__ void consume(const AttentionShape& shape, const ForwardArgs<Bf16>& args, const ForwardTiles<kHead>& tiles, ForwardState& state,
-                         int head, int first) {
+                        int head, int first) {
   const TileSpans<kQueries>& spans = state.spans;
   const int num_tiles = spans.num_tiles(kKeys), begin = spans.any.begin, which = warpgroup();
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = static_cast<int>(threadIdx.x) / kWarp * 16 + lane / 4;
@@ -141,8 +142,10 @@ __device__ void consume(const AttentionShape& shape, const ForwardArgs<Bf16>& ar
       wait_for_products<0>();
       state.values.release(j - 1);
       keep_registers(sums);
+      if (__any_sync(0xffffffffU, shrink[0] != 1 || shrink[1] != 1)) {
 #pragma unroll
-      for (int i = 0; i < kHead / 2; ++i) sums[i] *= shrink[i / 2 % 2];
+        for (int i = 0; i < kHead / 2; ++i) sums[i] *= shrink[i / 2 % 2];
+      }
       pack_accumulators<kKeys>(s, powers);
     }
     state.values.wait_until_full(num_tiles - 1);
@@ -189,10 +192,16 @@ __global__ void __launch_bounds__(kThreads, 1) forward(AttentionShape shape, For
     state.values.make();
     make_barrier(&state.queries_loaded, kWarpgroup);
   }
+  __syncthreads();
+  if (loads()) {
+    const HeadRows q = head_of(args.q, head, shape.head_size);
+    load_tile<kQueries, kHead>(tiles.q, q, first, {0, shape.rows});
+    arrive_after_loads(&state.queries_loaded, q.by_chunks);
+  }
   state.spans.fill<Side::kQueries>(shape, first);  // ends with a barrier
   if (loads()) {
     take_few_registers<40>();
-    produce(shape, args, tiles, state, head, first);
+    produce(shape, args, tiles, state, head);
   } else {
     take_many_registers<232>();
     consume(shape, args, tiles, state, head, first);

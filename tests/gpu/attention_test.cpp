@@ -126,8 +126,8 @@ TEST_F(GpuAttention, LargeLogits) {  // of +-80 and more
 
 TEST_F(GpuAttention, SameBitsWhateverTheMemoryHeld) {
   for (const DType dtype : kDTypes) {
-    for (const AttentionProblem& problem : {AttentionProblem{700, 128, {16, 1, 1, 200, 0.09}, {0, 300, 690}},
-                                            AttentionProblem{500, 80, {2, 2, 0, 0, 0.1}, {0, 500}}}) {
+    for (const AttentionProblem& problem :
+         {AttentionProblem{700, 128, {16, 1, 1, 200, 0.09}, {0, 300, 690}}, AttentionProblem{500, 80, {2, 2, 0, 0, 0.1}, {0, 500}}}) {
       const AttentionInputs inputs(problem, dtype);
       CudaAttention gpu(problem, dtype, inputs, 8), other(problem, dtype, inputs, 8);
       gpu.run();
