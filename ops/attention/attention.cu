@@ -11,7 +11,8 @@ namespace {
 AttentionShape shape_of(const KernelArgs& k) {
   const auto attrs = k.attrs<ops::AttentionAttrs>();
   const int64_t rows = k.in[0].type.shape[0], width = k.in[0].type.shape[1];
-  GLIM_CHECK(rows < (1 << 30) && attrs.num_heads < 65536, "attention: too many rows or heads for its indices");
+  GLIM_CHECK(rows < (1 << 30) && attrs.num_heads < (1 << 16) && rows * attrs.num_heads < (int64_t{1} << 33),
+             "attention: too many rows or heads for its indices");
   return {k.in[3].as<int32_t>(),
           static_cast<int>(k.in[3].type.shape[0] - 1),
           static_cast<int>(rows),

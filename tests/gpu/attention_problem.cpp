@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -246,7 +247,8 @@ std::pair<double, double> CudaAttention::times(int repetitions) {
   cudaEvent_t events[3];
   for (cudaEvent_t& event : events) GLIM_EXPECT_CUDA(cudaEventCreate(&event));
   Values forward, backward;
-  for (int k = -3; k < repetitions; ++k) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int k = 0; k < repetitions;) {
     GLIM_EXPECT_CUDA(cudaEventRecord(events[0], machine_->stream));
     machine_->forward();
     GLIM_EXPECT_CUDA(cudaEventRecord(events[1], machine_->stream));
@@ -255,7 +257,8 @@ std::pair<double, double> CudaAttention::times(int repetitions) {
     GLIM_EXPECT_CUDA(cudaEventSynchronize(events[2]));
     float milliseconds[2] = {};
     for (int i = 0; i < 2; ++i) GLIM_EXPECT_CUDA(cudaEventElapsedTime(&milliseconds[i], events[i], events[i + 1]));
-    if (k < 0) continue;  // warming up
+    if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500)) continue;  // until the clocks are those under load
+    ++k;
     forward.push_back(milliseconds[0]);
     backward.push_back(milliseconds[1]);
   }
