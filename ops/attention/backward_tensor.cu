@@ -1,6 +1,6 @@
 // The backward pass on tensor cores. A block keeps 128 rows of one side and goes over tiles of the other, which a third warpgroup loads:
-//   keys:     s^T = k q^T, p^T = exp(s^T - lse), ct_v += p^T ct, ds^T = p^T (v ct^T - delta), ct_k += ds^T q   for the queries' heads in
-//   turn queries:  s = q k^T,   p = exp(s - lse),                     ds = p (ct v^T - delta),     ct_q += ds k
+//   keys     s^T = k q^T, p^T = exp(s^T - lse), ct_v += p^T ct, ds^T = p^T (v ct^T - delta), ct_k += ds^T q, for all heads of the queries
+//   queries  s = q k^T, p = exp(s - lse), ds = p (ct v^T - delta), ct_q += ds k
 // In both, the kept rows are the accumulators' rows, so that p and ds go from registers into the next product.
 #include "ops/attention/wgmma.cuh"
 
