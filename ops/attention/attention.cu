@@ -11,7 +11,8 @@ namespace {
 AttentionShape shape_of(const KernelArgs& k) {
   const auto attrs = k.attrs<ops::AttentionAttrs>();
   const int64_t rows = k.in[0].type.shape[0], width = k.in[0].type.shape[1];
-  GLIM_CHECK(rows < (1 << 30) && attrs.num_heads < 65536, "attention: too many rows or heads for its indices");
+  GLIM_CHECK(rows < (1 << 30) && attrs.num_heads < (1 << 16) && rows * attrs.num_heads < (int64_t{1} << 33),
+             "attention: too many rows or heads for its indices");
   return {k.in[3].as<int32_t>(),
           static_cast<int>(k.in[3].type.shape[0] - 1),
           static_cast<int>(rows),
@@ -25,20 +26,38 @@ AttentionShape shape_of(const KernelArgs& k) {
 
 constexpr int kStatisticsThreads = 256;
 
-// A warp per row and head.
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+  T each[4];
+};
+template <class T>
+bool has_fours(const TensorView& view, int head_size) {
+  return reinterpret_cast<uintptr_t>(view.data) % sizeof(Four<T>) == 0 && view.row_stride % 4 == 0 && head_size % 4 == 0;
+}
+
+// A warp per row and head. `in_fours`: four elements of out and of ct can be loaded at once.
 template <class T>
 __global__ void __launch_bounds__(kStatisticsThreads)
-    row_statistics(AttentionShape shape, Rows<const T> out, Rows<const T> ct, Rows<const Accumulate<T>> lse, Accumulate<T> lse_factor,
-                   RowStatistics<Accumulate<T>>* statistics) {
+    row_statistics(AttentionShape shape, Rows<const T> out, Rows<const T> ct, Rows<const Accumulate<T>> lse, bool in_fours,
+                   Accumulate<T> lse_factor, RowStatistics<Accumulate<T>>* statistics) {
   using A = Accumulate<T>;
   const int64_t item = (static_cast<int64_t>(blockIdx.x) * kStatisticsThreads + threadIdx.x) / kWarp;
   if (item >= static_cast<int64_t>(shape.rows) * shape.num_heads) return;
   const int row = static_cast<int>(item / shape.num_heads), head = static_cast<int>(item % shape.num_heads);
   const T *o = out[row] + head * shape.head_size, *c = ct[row] + head * shape.head_size;
+  const int lane = threadIdx.x % kWarp;
   A sum = 0;
-  for (int i = threadIdx.x % kWarp; i < shape.head_size; i += kWarp) sum += widen(o[i]) * widen(c[i]);
+  if (in_fours) {
+    for (int i = lane * 4; i < shape.head_size; i += kWarp * 4) {
+      Four<T> four_o = *reinterpret_cast<const Four<T>*>(o + i), four_c = *reinterpret_cast<const Four<T>*>(c + i);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum += widen(four_o.each[j]) * widen(four_c.each[j]);
+    }
+  } else {
+    for (int i = lane; i < shape.head_size; i += kWarp) sum += widen(o[i]) * widen(c[i]);
+  }
   sum = lanes_sum<kWarp>(sum);
-  if (threadIdx.x % kWarp == 0) statistics[static_cast<int64_t>(head) * shape.rows + row] = {lse[row][head] * lse_factor, sum};
+  if (lane == 0) statistics[static_cast<int64_t>(head) * shape.rows + row] = {lse[row][head] * lse_factor, sum};
 }
 
 }  // namespace
@@ -74,6 +93,7 @@ void attention_vjp(const KernelArgs& k) {
     const auto blocks = (static_cast<int64_t>(shape.rows) * shape.num_heads + kRowsPerBlock - 1) / kRowsPerBlock;
     row_statistics<T><<<static_cast<unsigned>(blocks), kStatisticsThreads, 0, stream(k)>>>(
         shape, rows_of<const T>(k.in[4]), rows_of<const T>(k.in[6]), rows_of<const A>(k.in[5]),
+        has_fours<T>(k.in[4], shape.head_size) && has_fours<T>(k.in[6], shape.head_size),
         on_tensor_cores ? static_cast<A>(1.4426950408889634) : A(1), statistics);
     if constexpr (kIsBf16) {
       if (on_tensor_cores) {

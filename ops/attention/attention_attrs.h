@@ -29,8 +29,7 @@ inline CudaVjpWorkspace cuda_vjp_workspace(int64_t rows, int64_t head_size, cons
   CudaVjpWorkspace space{1, rounded(2 * static_cast<int64_t>(accumulation_bytes) * rows * attrs.num_heads), 0};
   if (!is_bf16 || head_size > kTensorHeadSize) return space;
   const int64_t group = attrs.num_heads / attrs.num_kv_heads, blocks = (rows + kKeyTile - 1) / kKeyTile * attrs.num_kv_heads;
-  while (space.splits < group && (group % space.splits != 0 || space.splits * blocks < kEnoughBlocks))
-    ++space.splits;
+  while (space.splits < group && (group % space.splits != 0 || space.splits * blocks < kEnoughBlocks)) ++space.splits;
   if (space.splits > 1) {
     space.partial_bytes = rounded(4 * space.splits * rows * attrs.num_kv_heads * (head_size <= 64 ? 64 : kTensorHeadSize));
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -17,9 +18,9 @@
 namespace glim::testing {
 namespace {
 
-#define GLIM_EXPECT_CUDA(expression)                                    \
-  do {                                                                  \
-    const cudaError_t glim_result = (expression);                       \
+#define GLIM_EXPECT_CUDA(expression)                                        \
+  do {                                                                      \
+    const cudaError_t glim_result = (expression);                           \
     EXPECT_EQ(glim_result, cudaSuccess) << cudaGetErrorString(glim_result); \
   } while (false)
 
@@ -112,8 +113,8 @@ Values read_values(const TensorView& from) {
 }  // namespace
 
 std::string AttentionProblem::name() const {
-  return fmt::format("T {} d {} heads {}/{} causal {} window {} scale {} segments {}", rows, head_size, attrs.num_heads,
-                     attrs.num_kv_heads, attrs.causal, attrs.window, attrs.scale,
+  return fmt::format("T {} d {} heads {}/{} causal {} window {} scale {} segments {}", rows, head_size, attrs.num_heads, attrs.num_kv_heads,
+                     attrs.causal, attrs.window, attrs.scale,
                      fmt::join(segments.begin(), segments.begin() + std::min<ptrdiff_t>(8, std::ssize(segments)), " "));
 }
 
@@ -122,7 +123,8 @@ double AttentionProblem::num_pairs() const {
   for (size_t g = 0; g + 1 < segments.size(); ++g) {
     for (int64_t i = segments[g]; i < segments[g + 1]; ++i) {
       const int64_t w = attrs.window > 0 ? attrs.window : rows;
-      const int64_t begin = std::max<int64_t>(segments[g], i - w + 1), end = attrs.causal ? i + 1 : std::min<int64_t>(segments[g + 1], i + w);
+      const int64_t begin = std::max<int64_t>(segments[g], i - w + 1),
+                    end = attrs.causal ? i + 1 : std::min<int64_t>(segments[g + 1], i + w);
       pairs += static_cast<double>(end - begin);
     }
   }
@@ -131,13 +133,16 @@ double AttentionProblem::num_pairs() const {
 
 AttentionInputs::AttentionInputs(const AttentionProblem& problem, DType dtype) {
   std::mt19937_64 random(3);
+  Values some(1'000'003);  // used over and over: large problems need many
+  for (double& value : some) {
+    double sum = -2;
+    for (int term = 0; term < 4; ++term) sum += static_cast<double>(random() >> 11) * 0x1p-53;
+    value = rounded(1.7 * sum, dtype);
+  }
+  size_t next = 0;
   const auto fill = [&](Values& values, int64_t width) {
     values.resize(static_cast<size_t>(problem.rows * width));
-    for (double& value : values) {
-      double sum = -2;
-      for (int term = 0; term < 4; ++term) sum += static_cast<double>(random() >> 11) * 0x1p-53;
-      value = rounded(1.7 * sum, dtype);
-    }
+    for (double& value : values) value = some[next++ % some.size()];
     for (int64_t row = 0; row < problem.rows; ++row) {
       if (row >= problem.segments.front() && row < problem.segments.back()) continue;
       std::fill_n(values.begin() + row * width, width, std::numeric_limits<double>::quiet_NaN());
@@ -242,7 +247,8 @@ std::pair<double, double> CudaAttention::times(int repetitions) {
   cudaEvent_t events[3];
   for (cudaEvent_t& event : events) GLIM_EXPECT_CUDA(cudaEventCreate(&event));
   Values forward, backward;
-  for (int k = -3; k < repetitions; ++k) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int k = 0; k < repetitions;) {
     GLIM_EXPECT_CUDA(cudaEventRecord(events[0], machine_->stream));
     machine_->forward();
     GLIM_EXPECT_CUDA(cudaEventRecord(events[1], machine_->stream));
@@ -251,7 +257,8 @@ std::pair<double, double> CudaAttention::times(int repetitions) {
     GLIM_EXPECT_CUDA(cudaEventSynchronize(events[2]));
     float milliseconds[2] = {};
     for (int i = 0; i < 2; ++i) GLIM_EXPECT_CUDA(cudaEventElapsedTime(&milliseconds[i], events[i], events[i + 1]));
-    if (k < 0) continue;  // warming up
+    if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500)) continue;  // until the clocks are those under load
+    ++k;
     forward.push_back(milliseconds[0]);
     backward.push_back(milliseconds[1]);
   }
