@@ -16,9 +16,8 @@ std::string Error::to_string() const {
   std::string shown;  // what comes from files must not steer a terminal
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '
-') || byte == 0x7f)
-      shown += fmt::format("\x{:02x}", byte);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f)
+      shown += fmt::format("\\x{:02x}", byte);
     else
       shown += c;
   }
