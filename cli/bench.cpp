@@ -148,8 +148,8 @@ Status bench_step(const BenchOptions& options) {
   std::printf("forward + backward + update of %lld x %lld tokens, %s, %s, %d thread(s), products: %s\n",
               static_cast<long long>(options.micro_steps), static_cast<long long>(options.tokens), options.dtype.c_str(),
               options.backend.c_str(), threads, product_library(backend).c_str());
-  std::printf("median %.2f ms, min %.2f ms (%lld steps), %.0f tokens/s, %.1f GFLOP/s; peak memory of the host %s above the start\n", median * 1e3,
-              seconds.front() * 1e3, static_cast<long long>(options.steps), tokens / median, flops / median / 1e9,
+  std::printf("median %.2f ms, min %.2f ms (%lld steps), %.0f tokens/s, %.1f GFLOP/s; peak memory of the host %s above the start\n",
+              median * 1e3, seconds.front() * 1e3, static_cast<long long>(options.steps), tokens / median, flops / median / 1e9,
               in_bytes(static_cast<double>(peak)).c_str());
   std::printf("%-28s %6s %10s %8s %10s\n", "op (least of its times)", "calls", "ms", "share", "GFLOP/s");
   for (const auto& [name, time] : table)

@@ -79,7 +79,7 @@ void print_text(const TrainingSetup& setup, const Json& plan) {
   line("work", fmt::format("{:.4g} GFLOP a step, {:.4g} TFLOP in all", plan["flops_per_step"].get<double>() / 1e9,
                            plan["flops"].get<double>() / 1e12));
   line("memory", fmt::format("{} in all on {}, rematerialise = {}", bytes(plan["memory_bytes"]), to_string(config.backend),
-                              to_string(config.rematerialise)));
+                             to_string(config.rematerialise)));
   for (const auto& [name, value] : plan["arenas"].items()) {
     if (value.get<size_t>() > 0) line("  " + name, bytes(value));
   }

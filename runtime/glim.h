@@ -299,7 +299,7 @@ struct LoadOptions {
   AdamW adamw{};
   Rematerialise rematerialise = Rematerialise::kNone;
   std::string backend = "cpu";  // or "cuda": a model with an op of your own runs on the CPU only
-  int threads = 0;  // 0 = GLIM_NUM_THREADS, or every core; never changes a result
+  int threads = 0;              // 0 = GLIM_NUM_THREADS, or every core; never changes a result
   std::vector<Op> ops{};
   std::function<void(LogLevel, std::string_view)> log{};  // on the calling thread, as the next one
   std::function<void(const Progress&)> progress{};

@@ -23,17 +23,17 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
 
 Settings run_choices(const TrainConfig& config) {
   Settings choices{{"train.steps", fmt::to_string(config.steps)},
-          {"train.learning_rate", fmt::to_string(config.learning_rate)},
-          {"train.final_learning_rate", fmt::to_string(config.final_learning_rate)},
-          {"train.warmup_steps", fmt::to_string(config.warmup_steps)},
-          {"train.beta1", fmt::to_string(config.adamw.beta1)},
-          {"train.beta2", fmt::to_string(config.adamw.beta2)},
-          {"train.eps", fmt::to_string(config.adamw.eps)},
-          {"train.weight_decay", fmt::to_string(config.adamw.weight_decay)},
-          {"train.max_norm", fmt::to_string(config.adamw.max_norm)},
-          {"train.rematerialise", std::string(to_string(config.rematerialise))},
-          {"train.backend", std::string(to_string(config.backend))},
-          {"the library of matrix products", product_library(config.backend)}};
+                   {"train.learning_rate", fmt::to_string(config.learning_rate)},
+                   {"train.final_learning_rate", fmt::to_string(config.final_learning_rate)},
+                   {"train.warmup_steps", fmt::to_string(config.warmup_steps)},
+                   {"train.beta1", fmt::to_string(config.adamw.beta1)},
+                   {"train.beta2", fmt::to_string(config.adamw.beta2)},
+                   {"train.eps", fmt::to_string(config.adamw.eps)},
+                   {"train.weight_decay", fmt::to_string(config.adamw.weight_decay)},
+                   {"train.max_norm", fmt::to_string(config.adamw.max_norm)},
+                   {"train.rematerialise", std::string(to_string(config.rematerialise))},
+                   {"train.backend", std::string(to_string(config.backend))},
+                   {"the library of matrix products", product_library(config.backend)}};
   if (config.backend == Backend::kCuda) choices["the GPU"] = cuda_device_name();
   return choices;
 }
