@@ -22,7 +22,7 @@ struct DataFile {
 
 struct Documents {
   std::vector<TokenBlock> blocks;  // one per file
-  Hash128 digest{};                 // of the number, lengths, tokens and labels of the documents, however they are stored
+  Hash128 digest{};                // of the number, lengths, tokens and labels of the documents, however they are stored
 };
 // Text and .tokens files are mapped; the tokens of .jsonl files are held in memory, 1, 2 or 4 bytes each. Errors: kIo; kInvalidFile.
 [[nodiscard]] Result<Documents> load_documents(std::span<const DataFile> files, const Vocabulary& vocabulary,

@@ -44,9 +44,10 @@ class DocumentReader final : public nlohmann::json_sax<json> {
 
   bool null() override { return value("null"); }
   bool boolean(bool) override { return value("a boolean"); }
-  bool number_integer(number_integer_t number) override { return integer(number, std::to_string(number)); }
+  bool number_integer(number_integer_t number) override { return integer(number); }
   bool number_unsigned(number_unsigned_t number) override {
-    return integer(static_cast<int64_t>(std::min<uint64_t>(number, INT64_MAX)), std::to_string(number));
+    if (number > INT64_MAX && in_list()) return fail(not_a_token(number));
+    return integer(static_cast<int64_t>(number));
   }
   bool number_float(number_float_t, const string_t& digits) override {
     if (!in_list()) return value("a number");
@@ -106,14 +107,15 @@ class DocumentReader final : public nlohmann::json_sax<json> {
     if (in_list()) return fail(fmt::format("{} is {}, expected an integer", element(), what));
     return fail(fmt::format("'{}' must be {}, not {}", kKeys[key_], key_ <= kCompletion ? "a string" : "an array of integers", what));
   }
-  bool integer(int64_t number, const std::string& digits) {
+  [[nodiscard]] std::string not_a_token(auto number) const {
+    return fmt::format("{} is {}, expected a token, 0 to {}{}", element(), number, vocabulary_.size - 1,
+                       key_ == kLabels ? ", or -100" : "");
+  }
+  bool integer(int64_t number) {
     if (!in_list()) return value("a number");
-    const bool is_label = key_ == kLabels;
-    if (number >= vocabulary_.size || (number < 0 && !(is_label && number == kIgnoredLabel))) {
-      return fail(
-          fmt::format("{} is {}, expected a token, 0 to {}{}", element(), digits, vocabulary_.size - 1, is_label ? ", or -100" : ""));
-    }
-    (is_label ? labels_ : ids_).push_back(static_cast<int32_t>(number));
+    const bool is_ignored = key_ == kLabels && number == kIgnoredLabel;
+    if (!is_ignored && (number < 0 || number >= vocabulary_.size)) return fail(not_a_token(number));
+    (key_ == kLabels ? labels_ : ids_).push_back(static_cast<int32_t>(number));
     return true;
   }
   bool open() { return ++depth_ <= kMaxDepth || fail(fmt::format("nested deeper than {} levels", kMaxDepth)); }

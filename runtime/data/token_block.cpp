@@ -99,13 +99,18 @@ Status TokenBlock::add_to(Checksum& hash, int64_t vocabulary_size, Checksum* als
     for (int64_t at = first; at < end; at += kChunk) {
       const std::span<int32_t> chunk(ids.data(), static_cast<size_t>(std::min(kChunk, end - at)));
       copy_tokens(at, chunk);
+      uint32_t highest = 0;
       for (size_t i = 0; i < chunk.size(); ++i) {
-        const auto id = static_cast<uint32_t>(chunk[i]);
-        if (int64_t{id} >= vocabulary_size) {
-          return invalid_file(fmt::format("{}: token {} of document {} is {}, expected 0 to {}", path_,
-                                          at - first + static_cast<int64_t>(i), document, id, vocabulary_size - 1));
-        }
-        words[i] = is_label(at + static_cast<int64_t>(i)) ? id : id | kNoLabel;
+        words[i] = static_cast<uint32_t>(chunk[i]);
+        highest = std::max(highest, words[i]);
+      }
+      if (int64_t{highest} >= vocabulary_size) {
+        const auto wrong = std::find_if(words.begin(), words.end(), [&](uint32_t id) { return int64_t{id} >= vocabulary_size; });
+        return invalid_file(fmt::format("{}: token {} of document {} is {}, expected 0 to {}", path_, at - first + (wrong - words.begin()),
+                                        document, *wrong, vocabulary_size - 1));
+      }
+      for (size_t i = 0; has_labels() && i < chunk.size(); ++i) {
+        if (!is_label(at + static_cast<int64_t>(i))) words[i] |= kNoLabel;
       }
       one.add(std::as_bytes(std::span(words).first(chunk.size())));
     }

@@ -103,6 +103,9 @@ TEST(DataShow, Errors) {
   expect_error({"data", "pack", folder / "b.txt", "--output", folder / "b.bin", "--vocab", "bytes"}, 2, {".tokens"});
   expect_error({"data", "pack", folder / "b.txt", "--output", folder / "none/b.tokens", "--vocab", "bytes"}, 5, {"none/b.tokens"});
   expect_error({"data"}, 2, {"--help"});
+  expect_error({"data", "shwo"}, 2, {"did you mean 'show'"});
+  expect_error({"data", "show", folder / "b.txt", "--step", "9223372036854775807"}, 2, {"--step is 9223372036854775807"});
+  expect_error({"data", "show", folder / "b.txt", "--rwo", "1"}, 2, {"did you mean '--row'"});
 }
 
 TEST(DataFormats, TrainAndEvalReadThem) {
