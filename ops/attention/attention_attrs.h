@@ -1,5 +1,6 @@
 #pragma once
 // Apart from attention.h, because CUDA files include this (and no fmt).
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,13 +26,16 @@ struct CudaVjpWorkspace {
 inline CudaVjpWorkspace cuda_vjp_workspace(int64_t rows, int64_t head_size, const AttentionAttrs& attrs, size_t accumulation_bytes,
                                            bool is_bf16) {
   constexpr int64_t kKeyTile = 128, kEnoughBlocks = 512, kTensorHeadSize = 128;
-  const auto rounded = [](int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); };
-  CudaVjpWorkspace space{1, rounded(2 * static_cast<int64_t>(accumulation_bytes) * rows * attrs.num_heads), 0};
+  const auto rounded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+  CudaVjpWorkspace space{1, rounded(2 * accumulation_bytes * static_cast<size_t>(rows * attrs.num_heads)), 0};
   if (!is_bf16 || head_size > kTensorHeadSize) return space;
   const int64_t group = attrs.num_heads / attrs.num_kv_heads, blocks = (rows + kKeyTile - 1) / kKeyTile * attrs.num_kv_heads;
-  while (space.splits < group && (group % space.splits != 0 || space.splits * blocks < kEnoughBlocks)) ++space.splits;
+  const int64_t most = std::min(group, kEnoughBlocks);  // sizes may come from a file: no long search, no signed overflow
+  while (space.splits < most && (group % space.splits != 0 || space.splits * blocks < kEnoughBlocks)) ++space.splits;
+  if (group % space.splits != 0) space.splits = 1;
   if (space.splits > 1) {
-    space.partial_bytes = rounded(4 * space.splits * rows * attrs.num_kv_heads * (head_size <= 64 ? 64 : kTensorHeadSize));
+    const auto elements = static_cast<size_t>(rows * attrs.num_kv_heads * space.splits);
+    space.partial_bytes = rounded(elements * sizeof(float) * static_cast<size_t>(head_size <= 64 ? 64 : kTensorHeadSize));
   }
   return space;
 }
