@@ -12,7 +12,7 @@
 
 namespace glim {
 
-using Hash128 = std::array<uint64_t, 2>;  // low, high
+using Hash128 = std::array<uint64_t, 2>;                // low, high
 [[nodiscard]] std::string to_hex(const Hash128& hash);  // 32 lower-case hexadecimal digits, as `xxhsum -H2` prints them
 
 struct Digest {

@@ -76,7 +76,7 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
   const std::string_view body = text.substr(0, text.size() - seal_bytes);
   if (text.substr(body.size()) != seal_of(body)) return fail("it does not have the checksum that its last line says: the file is damaged");
 
-  GLIM_ASSIGN(const json root, parse_strict_json(text, path, 8));
+  GLIM_ASSIGN(const json root, parse_strict_json(text, path));
   if (!root.is_object()) return fail("expected an object");
   GLIM_ASSIGN(const uint64_t format, count_of(root, "glim_checkpoint", path));
   if (format != kFormat) return fail(fmt::format("the checkpoint has format {}, this program reads format {}", format, kFormat));

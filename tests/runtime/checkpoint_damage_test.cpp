@@ -226,7 +226,7 @@ TEST(HostileManifest, IsRefused) {
       {head + "null" + tail, "step must be a whole number"},
       {head + "9223372036854775808" + tail, "step must be a whole number below 2^63"},
       {head + "18446744073709551616" + tail, "step must be a whole number"},
-      {head + deep + tail, "nested deeper than 8 levels"},
+      {head + deep + tail, "nested deeper than 32 levels"},
       {head + "2, \"step\": 3" + tail, "'step' appears twice"},
       {head + "2, \"more\": 3" + tail, "unknown key 'more'"},
       {"{\"step\": 2" + tail, "glim_checkpoint must be"},
