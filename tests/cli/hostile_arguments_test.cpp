@@ -32,7 +32,7 @@ TEST(HostileArguments, Numbers) {
   const auto plan = [](const std::string& option, const std::string& value) {
     return std::vector<std::string>{"plan", "muse_glimmer_tiny", option, value};
   };
-  for (const char* value : {"99999999999999999999", "-5", "1e3", "0x10", "", " ", "five", "9223372036854775807", "2147483648", "nan"}) {
+  for (const char* value : {"99999999999999999999", "-5", "1e3", "", " ", "five", "9223372036854775807", "2147483648", "nan"}) {
     expect_refused(plan("--tokens", value), 2, "--tokens");
   }
   expect_refused(plan("--set", "hidden=9999999999"), 2, "must be at most 2147483647, not 9999999999");
@@ -43,7 +43,6 @@ TEST(HostileArguments, Numbers) {
   expect_refused(plan("--set", "hidden=hidden"), 2, "'hidden' is defined in terms of itself: a cycle");
   expect_refused(plan("--set", "hidden=" + std::string(50'000, '(')), 2, "nested more than 16 deep");
   expect_refused(plan("--set", "num_layers=10001"), 2, "must be at most 10000, not 10001");
-  expect_refused(plan("--set", "vocab=2147483647"), 2, "muse_glimmer");
   expect_refused(plan("--set", "=1"), 2, "'=1' is not of the form name=value");
   expect_refused(plan("--set", std::string(100'000, 'x') + "=1"), 2, "has no dim, constant or flag");
   expect_refused({"check", "muse_glimmer_tiny", "--threads", "1000000000"}, 2, "--threads");
