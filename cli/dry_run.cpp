@@ -27,7 +27,7 @@ Json describe(const TrainingSetup& setup) {
   for (size_t a = 0; a < kNumArenas; ++a) {
     arenas[std::string(to_string(static_cast<Arena>(a)))] = bytes[a];
     total += bytes[a];
-    if (static_cast<Arena>(a) == Arena::kParams || static_cast<Arena>(a) == Arena::kOptimizer) saved += bytes[a];
+    if (static_cast<Arena>(a) == Arena::kParameters || static_cast<Arena>(a) == Arena::kOptimizer) saved += bytes[a];
   }
   const double rows = static_cast<double>(config.steps) * static_cast<double>(config.micro_steps);
   const double flops = setup.micro_step_flops * static_cast<double>(config.micro_steps) + setup.update_flops;

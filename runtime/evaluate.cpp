@@ -1,10 +1,14 @@
 #include "runtime/evaluate.h"
 
+#include <algorithm>
+
 namespace glim {
 
 Status set_batch(Model& model, const TokenBatch& batch) {
   GLIM_TRY(model.set_input("tokens", batch.tokens));
-  GLIM_TRY(model.set_input("positions", batch.positions));
+  const auto is_positions = [](const ModelInput& input) { return input.name == "positions"; };
+  // A model without rotary embeddings has no use for them.
+  if (std::ranges::any_of(model.compiled().inputs, is_positions)) GLIM_TRY(model.set_input("positions", batch.positions));
   GLIM_TRY(model.set_input("targets", batch.targets));
   return model.set_input("segments", batch.segments);
 }

@@ -65,7 +65,8 @@ std::string escape_html(std::string_view text) {
 std::string short_number(double value) {
   constexpr std::string_view kPrefixes[] = {"", "k", "M", "G", "T", "P"};
   const double size = std::fabs(value);
-  if (size < 1000) return size != 0 && size < 0.001 ? fmt::format("{:.1e}", value) : fmt::format("{:.4g}", value);
+  if (size == 0) return "0";  // also for a tick at minus zero
+  if (size < 1000) return size < 0.001 ? fmt::format("{:.1e}", value) : fmt::format("{:.4g}", value);
   size_t prefix = 0;
   double scaled = value;
   while (std::fabs(scaled) >= 999.5 && prefix + 1 < std::size(kPrefixes)) {

@@ -83,7 +83,7 @@ std::string memory_table(const CompiledModel& compiled) {
 RunReport::RunReport(Trainer& trainer) : title_(trainer.config().model), num_steps_(trainer.config().steps) {
   const CompiledModel& compiled = trainer.model().compiled();
   const TrainConfig& config = trainer.config();
-  facts_ = fmt::format("{} parameters, {}, {} tokens &times; {} micro-step{} a step, {} rows a epoch, seed {}",
+  facts_ = fmt::format("{} parameters, {}, {} tokens &times; {} micro-step{} a step, {} rows an epoch, seed {}",
                        num_elements(compiled.parameters), to_string(config.dtype), config.tokens, config.micro_steps,
                        config.micro_steps == 1 ? "" : "s", trainer.data().num_rows(), config.seed);
   configuration_ = fmt::format("<div class=card><pre>{}</pre></div>\n", escape_html(config.source_text));

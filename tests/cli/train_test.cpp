@@ -116,8 +116,8 @@ TEST(Train, TheSecondFamilyTrains) {
   const Trained trained("steps = 20\nlearning_rate = 1e-2\ndtype = \"bf16\"\nrematerialise = \"full\"\n", "llama_tiny");
   ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
   EXPECT_LT(trained.lines[19]["loss"].get<double>(), 0.8 * trained.lines[0]["loss"].get<double>());
-  const ProgramResult eval =
-      run_glim({"eval", trained.folder / "trained/model", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
+  const ProgramResult eval = run_glim(
+      {"eval", trained.folder / "trained/model", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
 }
 
@@ -138,7 +138,7 @@ TEST(Train, DivergenceEndsWithItsExitCode) {
 
 // A signal while it trains: saved, exit code 75; then it goes on to the bits of a run that nobody disturbed.
 TEST(Train, ASignalSavesAndTheRunGoesOn) {
-  const std::string settings = "steps = 400\nlearning_rate = 1e-2\n[checkpoint]\nevery = 150\n";
+  const std::string settings = "steps = 80\nlearning_rate = 1e-2\n[checkpoint]\nevery = 30\n";
   const Trained straight(settings);
   ASSERT_EQ(straight.result.exit_code, 0) << straight.result.err;
   for (const char* signal : {"TERM", "INT"}) {
@@ -148,7 +148,8 @@ TEST(Train, ASignalSavesAndTheRunGoesOn) {
     const ProgramResult stopped = run_script("cd " + folder.path() +
                                              "\n$GLIM train train.toml & pid=$!\n"
                                              "while [ $(cat trained/metrics.jsonl 2>/dev/null | wc -l) -lt 5 ]; do sleep 0.02; done\n"
-                                             "kill -" + signal + " $pid; wait $pid");
+                                             "kill -" +
+                                             signal + " $pid; wait $pid");
     ASSERT_EQ(stopped.exit_code, 75) << stopped.out << stopped.err;
     EXPECT_NE(stopped.err.find("stopped by a signal after step "), std::string::npos) << stopped.err;
     EXPECT_NE(stopped.err.find("--resume auto"), std::string::npos) << stopped.err;
@@ -164,7 +165,8 @@ TEST(Train, ACheckpointIsAModelAndARunFolderIsOneToo) {
   const Trained trained("steps = 4\n[checkpoint]\nevery = 2\n");
   ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
   const auto loss = [&](const std::string& model) {
-    const ProgramResult eval = run_glim({"eval", trained.folder / model, "--text", trained.folder / "text.txt", "--tokens", "64", "--json"});
+    const ProgramResult eval =
+        run_glim({"eval", trained.folder / model, "--text", trained.folder / "text.txt", "--tokens", "64", "--json"});
     EXPECT_EQ(eval.exit_code, 0) << eval.err;
     return eval.exit_code == 0 ? nlohmann::json::parse(eval.out)["loss"].get<double>() : 0.0;
   };
