@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset release
-targets=(glim)
+targets=(glim glim_shared)
 cmake --build --preset release --target help | grep '^gpu_test' >/dev/null && targets+=(gpu_test)
 cmake --build --preset release --target "${targets[@]}"
-[ ${#targets[@]} -eq 1 ] || build/release/tests/gpu_test
+[ ${#targets[@]} -eq 2 ] || build/release/tests/gpu_test

@@ -66,7 +66,7 @@ Result<std::vector<ValueId>> gradients(Graph& graph, std::span<const Seeded> see
     Origin origin = graph.origin(n);
     origin.is_vjp = true;
     graph.set_origin(origin);
-    const std::vector<ValueId> in_cotangents = def.vjp(graph, {words, in, out, out_cotangents});
+    const std::vector<ValueId> in_cotangents = def.vjp(graph, {words, in, out, out_cotangents, def.user_data});
     GLIM_CHECK(in_cotangents.size() == in.size(), fmt::format("the vjp of '{}' must return one cotangent (or none) per operand", def.name));
     for (size_t k = 0; k < in.size(); ++k) {
       if (in[k].valid() && in_cotangents[k].valid() && wanted[in[k].index]) accumulate(in[k], in_cotangents[k]);

@@ -1,4 +1,4 @@
-// glim eval: loss and token accuracy of a model over bytes on text files.
+// glim eval: loss and token accuracy of a model on text, JSON Lines or packed files.
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -12,16 +12,23 @@ namespace glim::cli {
 namespace {
 
 struct EvalOptions : ModelOptions {
-  std::vector<std::string> text;
+  std::vector<std::string> files, text, ignored_keys;
   int64_t tokens = 512, max_rows = 0;
 };
 
 Status run(const EvalOptions& options) {
   GLIM_TRY(check_backend(options));
   GLIM_ASSIGN(const DType dtype, real_dtype(options));
+  if (options.files.empty() && options.text.empty()) return invalid_argument("--files or --text must name what to evaluate on");
   GLIM_ASSIGN(const ModelSource source, open_model(options.model, options.set, options.weights));
   if (!source.checkpoint) return invalid_argument("there are no weights: name a folder that holds some, or give --weights");
-  GLIM_ASSIGN(const TextData data, TextData::load(options.text, {options.tokens, 0, 1, 0}));
+  DataConfig config;
+  config.files = options.files;
+  config.text = options.text;
+  config.ignored_keys = options.ignored_keys;
+  config.validation_fraction = 0;
+  GLIM_ASSIGN(const Vocabulary vocabulary, vocabulary_of(source.spec));
+  GLIM_ASSIGN(const TrainingData data, TrainingData::load(config, {.tokens = options.tokens}, vocabulary));
   CompileOptions compile_options;
   compile_options.real = dtype;
   compile_options.runtime_dims = {{"T", options.tokens}, {"G", data.max_segments()}};
@@ -49,9 +56,11 @@ Status run(const EvalOptions& options) {
 
 void add_eval(CLI::App& app, Body& body) {
   auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = app.add_subcommand("eval", "loss and token accuracy on text");
+  CLI::App* command = app.add_subcommand("eval", "loss and token accuracy on text, JSON Lines or packed files");
   add_run_options(*command, *options);
-  command->add_option("--text", options->text, "files, or folders of .txt files")->required()->type_name("PATH");
+  command->add_option("--files", options->files, ".txt, .jsonl and .tokens files, or folders of them")->type_name("PATH");
+  command->add_option("--text", options->text, "text files whatever their extension, or folders of .txt files")->type_name("PATH");
+  command->add_option("--ignore-key", options->ignored_keys, "a key of JSONL documents that is passed over")->type_name("KEY");
   command->add_option("--tokens", options->tokens, "tokens per row")->capture_default_str()->check(CLI::Range(2, 1 << 30));
   command->add_option("--max-rows", options->max_rows, "look at this many rows only")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "print one JSON object");

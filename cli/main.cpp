@@ -11,17 +11,18 @@ namespace {
 // What is wrong with the arguments, with the closest command or option for each one that is unknown.
 std::string explain(const CLI::App* app, const CLI::Error& error) {
   std::string text = std::string("glim: ") + error.what();
-  const std::vector<CLI::App*> chosen = app->get_subcommands();
+  const CLI::App* chosen = app;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
   std::vector<std::string> known;
-  if (chosen.empty()) {
-    for (const CLI::App* command : app->get_subcommands({})) known.push_back(command->get_name());
-  } else {
-    for (const CLI::Option* option : chosen[0]->get_options()) {
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const CLI::App* command : chosen->get_subcommands({})) known.push_back(command->get_name());
+  const bool wants_command = !known.empty();
+  for (const CLI::Option* option : chosen->get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (!wants_command) known.push_back("--" + name);
     }
   }
   for (const std::string& word : app->remaining(/*recurse=*/true)) {
-    if (word.starts_with("-") != chosen.empty()) text += glim::did_you_mean(word, known);
+    if (word.starts_with("-") != wants_command) text += glim::did_you_mean(word, known);
   }
   return text + "\nRun glim --help, or glim COMMAND --help.\n";
 }
@@ -42,6 +43,7 @@ int run(int argc, char** argv) {
   cli::add_graph(app, body);
   cli::add_ops(app, body);
   cli::add_bench(app, body);
+  cli::add_data(app, body);
   cli::add_import(app, body);
   cli::add_export(app, body);
   try {

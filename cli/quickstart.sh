@@ -48,8 +48,13 @@ final_learning_rate = 3e-4
 warmup_steps = 30
 log_every = 25
 output = "trained"
+
+[checkpoint]
+keep_last = 1
 END
+rm -rf "$build/trained"
 $build/glim train $build/train.toml
+echo "glim: the run in pictures: $build/trained/run.html"
 echo
 echo "glim: a sample"
 $build/glim generate $build/trained --prompt "The " -n 240 --temperature 0.7 --top-p 0.95 --seed 7

@@ -1,139 +1,125 @@
-// glim train: trains a model over bytes on text files.
+// glim train: a run of training, with its progress, its signals and its exit code.
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
-#include <chrono>
-#include <cmath>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 
 #include "cli/command.h"
-#include "runtime/trainer.h"
+#include "cli/dry_run.h"
+#include "runtime/run/training_run.h"
 
 namespace glim::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config;
-  bool json = false;
+  std::string config, resume;
+  std::vector<std::string> set;
+  bool json = false, dry_run = false;
 };
 
-// Averages over the steps since the last line, so that a line says what its interval was like.
-struct Interval {
-  double loss = 0, accuracy_correct = 0, seconds = 0, flops = 0;
-  int64_t steps = 0, num_valid = 0, num_tokens = 0;
+// The first SIGINT or SIGTERM lets the step under way end and the run be saved; the second ends the process as the system would.
+std::atomic<bool> stop_asked{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+void ask_to_stop(int signal) {
+  stop_asked = true;
+  std::signal(signal, SIG_DFL);
+}
 
-  void add(const StepMetrics& m) {
-    loss += m.loss;
-    accuracy_correct += m.token_accuracy * static_cast<double>(m.num_valid);
-    seconds += m.seconds;
-    flops += m.flops;
-    num_valid += m.num_valid;
-    num_tokens += m.num_tokens;
-    ++steps;
-  }
-};
-
-class ProgressPrinter {
+class ProgressPrinter final : public RunObserver {
  public:
   ProgressPrinter(const TrainConfig& config, bool json) : config_(config), json_(json), is_terminal_(isatty(STDOUT_FILENO) != 0) {}
 
-  void step(const StepMetrics& m, double elapsed) {
-    interval_.add(m);
-    const bool last = m.step == config_.steps, due = m.step == 1 || m.step % config_.log_every == 0 || last;
-    const double loss = interval_.loss / static_cast<double>(interval_.steps);
-    const double accuracy = interval_.num_valid > 0 ? interval_.accuracy_correct / static_cast<double>(interval_.num_valid) : 0;
-    const double tokens_per_second = static_cast<double>(interval_.num_tokens) / interval_.seconds,
-                 gflops = interval_.flops / interval_.seconds / 1e9;
-    double remaining = elapsed / static_cast<double>(m.step) * static_cast<double>(config_.steps - m.step);
-    if (config_.max_seconds > 0) remaining = std::max(0.0, std::min(remaining, config_.max_seconds - elapsed));
-    if (json_ && due) {
-      const nlohmann::ordered_json line{{"step", m.step},
-                                        {"loss", loss},
-                                        {"token_accuracy", accuracy},
-                                        {"learning_rate", m.learning_rate},
-                                        {"gradient_norm", m.gradient_norm},
-                                        {"skipped", m.skipped},
-                                        {"tokens_per_second", tokens_per_second},
-                                        {"gflop_per_second", gflops},
-                                        {"seconds", elapsed}};
-      std::printf("%s\n", line.dump().c_str());
-    } else if (!json_ && (due || is_terminal_)) {
-      const std::string text = fmt::format(
-          "step {:>5}/{}  loss {:7.4f}  token accuracy {:5.1f} %  lr {:.2e}  grad norm {:8.3f}  {:>8.0f} tokens/s  {:6.1f} GFLOP/s  ETA "
-          "{:.0f} s{}",
-          m.step, config_.steps, loss, 100 * accuracy, m.learning_rate, m.gradient_norm, tokens_per_second, gflops, remaining,
-          m.skipped ? "  (skipped: gradients not finite)" : "");
-      std::printf(is_terminal_ && !due ? "\r%s" : is_terminal_ ? "\r%s\n" : "%s\n", text.c_str());
+  void on_step(const StepMetrics& m, const Progress& p) override {
+    if (json_) return print(step_line(m, p));
+    if (!p.due && !is_terminal_) return;
+    std::string text = fmt::format(
+        "step {:>5}/{}  loss {:7.4f}  token accuracy {:5.1f} %  lr {:.2e}  grad norm {:8.3f}  {:>8.0f} tokens/s  {}", m.step, config_.steps,
+        p.loss, 100 * p.token_accuracy, m.learning_rate, m.gradient_norm, p.tokens_per_second, in_flops(p.flops_per_second));
+    if (p.mfu) text += fmt::format("  MFU {:.1f} %", 100 * *p.mfu);
+    text += fmt::format("  {}  ETA {}{}", in_bytes(static_cast<double>(p.resident_bytes)), in_time(p.remaining_seconds),
+                        m.skipped ? "  (skipped: gradients not finite)" : "");
+    if (is_terminal_ && !p.due) {
+      std::printf("\r\033[K%s", text.c_str());
+      has_open_line_ = true;
+      std::fflush(stdout);
+    } else {
+      print(text);
     }
-    std::fflush(stdout);
-    if (due) interval_ = {};
   }
 
-  void validation(int64_t step, const Evaluation& e) {
-    if (json_) {
-      std::printf(
-          "%s\n",
-          nlohmann::ordered_json{
-              {"step", step}, {"validation_loss", e.loss}, {"validation_token_accuracy", e.token_accuracy}, {"num_valid", e.num_valid}}
-              .dump()
-              .c_str());
-    } else {
-      std::printf("validation after step %lld: loss %.4f  token accuracy %.1f %%  (%lld tokens)\n", static_cast<long long>(step), e.loss,
-                  100 * e.token_accuracy, static_cast<long long>(e.num_valid));
-    }
-    std::fflush(stdout);
+  void on_validation(int64_t step, const Evaluation& e) override {
+    print(json_ ? validation_line(step, e)
+                : fmt::format("validation after step {}: loss {:.4f}  token accuracy {:.1f} %  ({} tokens)", step, e.loss,
+                              100 * e.token_accuracy, e.num_valid));
+  }
+
+  void on_event(int64_t step, std::string_view event, const std::string& text) override {
+    if (event == "skipped") return;  // the step's own line says so
+    print(json_ ? event_line(step, event, text) : event == "warning" ? "warning: " + text : text);
   }
 
  private:
+  void print(const std::string& line) {
+    std::printf("%s%s\n", has_open_line_ ? "\r\033[K" : "", line.c_str());
+    std::fflush(stdout);
+    has_open_line_ = false;
+  }
+  static std::string in_flops(double per_second) {
+    return per_second >= 1e12 ? fmt::format("{:6.1f} TFLOP/s", per_second / 1e12) : fmt::format("{:6.1f} GFLOP/s", per_second / 1e9);
+  }
+  static std::string in_time(double seconds) {
+    const auto whole = static_cast<int64_t>(seconds + 0.5);
+    return whole < 100 ? fmt::format("{} s", whole) : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  }
+
   const TrainConfig& config_;
-  bool json_, is_terminal_;
-  Interval interval_;
+  bool json_, is_terminal_, has_open_line_ = false;
 };
 
+void print_start(const TrainConfig& config, const TrainingSetup& setup, const CompiledModel& compiled) {
+  const TrainingData& data = *setup.data;
+  std::printf("%s: %s parameters, %s; %s tokens in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
+              with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(),
+              with_commas(data.num_tokens()).c_str(), with_commas(data.num_rows()).c_str(), static_cast<long long>(config.tokens),
+              with_commas(data.num_validation_tokens()).c_str());
+}
+
 Status train(const TrainOptions& options) {
-  GLIM_ASSIGN(const TrainConfig config, load_train_config(options.config));
-  GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
-  const CompiledModel& compiled = trainer.model().compiled();
-  if (!options.json) {
-    std::printf("%s: %s parameters, %s; %s bytes of text in %s rows of %lld tokens, %s held out\n", config.model.c_str(),
-                with_commas(num_elements(compiled.parameters)).c_str(), std::string(to_string(config.dtype)).c_str(),
-                with_commas(trainer.data().num_bytes()).c_str(), with_commas(trainer.data().num_rows()).c_str(),
-                static_cast<long long>(config.tokens), with_commas(trainer.data().num_validation_bytes()).c_str());
-  }
+  GLIM_ASSIGN(const TrainConfig config, load_train_config(options.config, options.set));
+  if (options.dry_run) return dry_run(config, options.json);
   ProgressPrinter progress(config, options.json);
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  while (trainer.steps_done() < config.steps && (config.max_seconds <= 0 || elapsed() < config.max_seconds)) {
-    GLIM_ASSIGN(const StepMetrics metrics, trainer.step());
-    progress.step(metrics, elapsed());
-    if (config.validate_every == 0 || metrics.step % config.validate_every != 0 || metrics.step == config.steps) continue;
-    GLIM_ASSIGN(const Evaluation evaluation, trainer.validate());
-    progress.validation(metrics.step, evaluation);
-  }
-  if (trainer.data().num_validation_rows() > 0) {
-    GLIM_ASSIGN(const Evaluation evaluation, trainer.validate());
-    progress.validation(trainer.steps_done(), evaluation);
-  }
-  if (!config.output.empty()) {
-    GLIM_TRY(trainer.save(config.output));
-    if (!options.json) std::printf("weights written to %s\n", config.output.c_str());
-  }
-  return ok();
+  GLIM_ASSIGN(TrainingRun run, TrainingRun::open(config, options.resume, progress));
+  if (!options.json) print_start(config, run.trainer().setup(), run.trainer().model().compiled());
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  GLIM_ASSIGN(const RunEnd end, run.run(stop_asked));
+  if (end != RunEnd::kStopped) return ok();
+  return Error{ErrorCode::kCancelled,
+               fmt::format("stopped by a signal after step {}{}", run.trainer().steps_done(),
+                           config.output.empty() ? "; nothing was kept, since 'output' names no folder" : "; go on with --resume auto")};
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Body& body) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = app.add_subcommand("train", "train a model on text");
-  command->add_option("config", options->config, "a TOML file: model, [data], [train]")->required()->type_name("CONFIG.toml");
-  command->add_flag("--json", options->json, "one JSON object per line instead of text");
+  CLI::App* command = app.add_subcommand("train", "train a model");
+  command->add_option("config", options->config, "a TOML file: model, [data], [train], [checkpoint]")->required()->type_name("CONFIG.toml");
+  command
+      ->add_option("--resume", options->resume, "auto: the newest checkpoint of the output folder that verifies; or a checkpoint's folder")
+      ->type_name("auto|FOLDER");
+  command->add_option("--set", options->set, "override the file, for example --set train.steps=100")
+      ->type_name("TABLE.KEY=VALUE")
+      ->take_all();
+  command->add_flag("--dry-run", options->dry_run, "print the plan, what the data holds and the steps, and stop");
+  command->add_flag("--json", options->json, "one JSON object per line instead of text: the lines of metrics.jsonl");
   command->footer(
-      "Example: glim train train.toml, where train.toml says\n"
+      "Example: glim train train.toml --resume auto, where train.toml says\n"
       "  model = \"muse_glimmer_tiny\"\n  [data]\n  text = [\"corpus.txt\"]\n  [train]\n  steps = 200\n  tokens = 512\n  learning_rate = "
-      "2e-3\n  output = \"trained\"");
+      "2e-3\n  output = \"trained\"\n  [checkpoint]\n  every = 50\n  keep_last = 3\n"
+      "The folder `trained` then holds model/ (a Hugging Face folder), checkpoints/, metrics.jsonl and run.html.");
   command->callback([options, &body] { body = [options] { return train(*options); }; });
 }
 

@@ -8,6 +8,12 @@ option(GLIM_NATIVE "compile for this machine's processor" ON)
 set(GLIM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO (when nvcc is there)")
 set_property(CACHE GLIM_CUDA PROPERTY STRINGS AUTO ON OFF)
 
+set(GLIM_BLAS Eigen CACHE STRING "matrix products of the CPU: Eigen (its own) or OpenBLAS")
+set_property(CACHE GLIM_BLAS PROPERTY STRINGS Eigen OpenBLAS)
+if(NOT GLIM_BLAS MATCHES "^(Eigen|OpenBLAS)$")
+  message(FATAL_ERROR "GLIM_BLAS is Eigen or OpenBLAS, not ${GLIM_BLAS}")
+endif()
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -16,6 +22,10 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# The shared library shows nothing but its API (runtime/glim.h).
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
                     $<$<COMPILE_LANGUAGE:CXX>:-Wconversion> $<$<COMPILE_LANGUAGE:CXX>:-Wno-sign-conversion>
@@ -35,6 +45,12 @@ if(GLIM_SANITIZE)
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fsanitize=address,undefined>)
 endif()
+# A target whose own sources only call others: with sanitizers most of the compile time of such a file goes into optimising headers.
+function(glim_unoptimised target)
+  if(GLIM_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
 if(GLIM_FUZZ)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()

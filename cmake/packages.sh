@@ -19,6 +19,6 @@ need_packages() {
   "${as_root[@]}" apt-get update -qq || true
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
-build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev)
-test_packages=(libgtest-dev graphviz clang-format clang-tidy golang-github-burntsushi-toml-dev)  # the last: documents of toml-test
+build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev)
+test_packages=(libgtest-dev graphviz clang clang-format clang-tidy pkg-config golang-github-burntsushi-toml-dev)  # the last: documents of toml-test
 fuzz_packages=(clang libclang-rt-14-dev)

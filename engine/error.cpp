@@ -10,7 +10,8 @@ namespace glim {
 std::string Error::to_string() const {
   std::string text;
   if (!where.file.empty()) text += where.file + ":";
-  if (where.line > 0) text += fmt::format("{}:{}:", where.line, where.column);
+  if (where.line > 0) text += fmt::format("{}:", where.line);
+  if (where.line > 0 && where.column > 0) text += fmt::format("{}:", where.column);
   text += text.empty() ? message : " " + message;
   std::string shown;  // what comes from files must not steer a terminal
   for (const char c : text) {

@@ -49,7 +49,7 @@ Result<NodeId> Graph::emit(OpId op, std::span<const ValueId> in, std::span<const
       return invalid_argument(fmt::format("{} needs its operand '{}'", def.name, def.operands[std::min(k, def.operands.size() - 1)].name));
     }
   }
-  Result<Types> out_types = def.infer({types, attr_words});
+  Result<Types> out_types = def.infer({types, attr_words, def.user_data});
   if (!out_types) {
     Error error = std::move(out_types.error());
     error.message = fmt::format("{}: {}", def.name, error.message);
@@ -116,18 +116,18 @@ Cost Graph::cost(NodeId n) const {
   if (is_leaf(n)) return {};
   const std::vector<const TensorType*> in = input_types(n);
   const Node& node = nodes_[n.index];
-  return def(n).cost({in, {value_types_.data() + node.outputs.index, node.num_outputs}, attr_words(n)});
+  return def(n).cost({in, {value_types_.data() + node.outputs.index, node.num_outputs}, attr_words(n), def(n).user_data});
 }
 
 AliasFact Graph::alias(NodeId n, uint16_t output) const {
   if (is_leaf(n)) return {};
   const std::vector<const TensorType*> in = input_types(n);
-  return def(n).memory.alias({in, attr_words(n)}, output);
+  return def(n).memory.alias({in, attr_words(n), def(n).user_data}, output);
 }
 
 Region Graph::region(NodeId n, uint16_t index) const {
   const std::vector<const TensorType*> in = input_types(n);
-  return def(n).memory.region({in, attr_words(n)}, index);
+  return def(n).memory.region({in, attr_words(n), def(n).user_data}, index);
 }
 
 uint32_t Graph::intern(std::string_view text) {

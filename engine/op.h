@@ -30,6 +30,7 @@ using Types = std::vector<TensorType>;
 struct InferArgs {
   std::span<const TensorType* const> in;
   std::span<const uint32_t> attr_words;
+  const void* user_data = nullptr;  // OpDef::user_data, as in the other arguments
   template <class Attrs>
   [[nodiscard]] Attrs attrs() const {
     return from_words<Attrs>(attr_words);
@@ -43,6 +44,7 @@ struct VjpArgs {
   std::span<const ValueId> in;          // primals; invalid where absent
   std::span<const ValueId> out;         // saved primals
   std::span<const ValueId> cotangents;  // one per output
+  const void* user_data = nullptr;
   template <class Attrs>
   [[nodiscard]] Attrs attrs() const {
     return from_words<Attrs>(attr_words);
@@ -58,6 +60,7 @@ struct CostArgs {
   std::span<const TensorType* const> in;
   std::span<const TensorType> out;
   std::span<const uint32_t> attr_words;
+  const void* user_data = nullptr;
   template <class Attrs>
   [[nodiscard]] Attrs attrs() const {
     return from_words<Attrs>(attr_words);
@@ -162,6 +165,7 @@ struct OpDef {
   Role role = Role::kNone;
   Shard shard = Shard::kUnset;
   std::vector<OpCase> (*cases)() = nullptr;
+  const void* user_data = nullptr;  // what an op that is registered at run time stands on: infer, vjp, kernels, cost and alias facts get it
 
   [[nodiscard]] size_t num_attr_words() const { return attrs.size() * kWordsPerAttr; }
 };

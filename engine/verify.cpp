@@ -52,7 +52,7 @@ Status verify_attrs(const Graph& graph, NodeId n) {
 
 Status verify_types(const Graph& graph, NodeId n) {
   const std::vector<const TensorType*> in = graph.input_types(n);
-  const Result<Types> types = graph.def(n).infer({in, graph.attr_words(n)});
+  const Result<Types> types = graph.def(n).infer({in, graph.attr_words(n), graph.def(n).user_data});
   if (!types) return violation(graph, n, types.error().message);
   if (types->size() != graph.node(n).num_outputs) {
     return violation(graph, n, fmt::format("{} outputs, but infer says {}", graph.node(n).num_outputs, types->size()));

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/accumulate.h"
+
 namespace glim {
 
 struct Bf16 {
@@ -26,5 +28,10 @@ struct Bf16 {
   explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
 };
 static_assert(sizeof(Bf16) == 2);
+
+template <>
+struct AccumulateOf<Bf16> {
+  using Type = float;
+};
 
 }  // namespace glim

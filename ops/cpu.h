@@ -19,17 +19,7 @@
 
 namespace glim::cpu {
 
-// The type that arithmetic on T runs in.
-template <class T>
-struct AccumulateOf {
-  using Type = T;
-};
-template <>
-struct AccumulateOf<Bf16> {
-  using Type = float;
-};
-template <class T>
-using Accumulate = typename AccumulateOf<T>::Type;
+using glim::Accumulate;
 
 template <class T>
 struct Tag {

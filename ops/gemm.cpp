@@ -4,16 +4,24 @@
 #define EIGEN_DONT_PARALLELIZE
 #include "ops/gemm.h"
 
+#include <fmt/format.h>
+
 #include <Eigen/Core>
 #include <algorithm>
 #include <type_traits>
 
 #include "ops/cpu.h"
+#include "ops/vector_math.h"
+
+#ifdef GLIM_OPENBLAS
+#include <cblas.h>
+#endif
 
 namespace glim::cpu {
 namespace {
 
 constexpr int64_t kTileRows = 128, kTileColumns = 256, kTileDepth = 512;
+constexpr int64_t kFewRows = 3;  // no more rows than this do not pay for packing b
 
 template <class T, int kOrder>
 using Dynamic = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
@@ -32,6 +40,40 @@ void product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const
   // What `result += alpha * left * right` ends in; written so, a product with one row or column would copy alpha * left to the heap.
   Eigen::internal::generic_product_impl<ConstMap<T, kOrderA>, ConstMap<T, kOrderB>, Eigen::DenseShape, Eigen::DenseShape,
                                         Eigen::GemmProduct>::scaleAndAddTo(result, left, right, alpha);
+}
+
+#ifdef GLIM_OPENBLAS
+// Our own tasks run side by side, each with one product: OpenBLAS's threads would make the bits depend on their number.
+const bool has_one_thread = [] {
+  openblas_set_num_threads(1);
+  return true;
+}();
+template <class T>
+void blas_product(int64_t m, int64_t n, int64_t k, T alpha, const Matrix<T>& a, const Matrix<T>& b, T* c, int64_t c_stride, Into into) {
+  const auto order = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
+  const auto size = [](int64_t value) { return static_cast<blasint>(value); };
+  const T beta = into == Into::kAdd ? T(1) : T(0);
+  if constexpr (std::is_same_v<T, float>)
+    cblas_sgemm(CblasRowMajor, order(a.transposed), order(b.transposed), size(m), size(n), size(k), alpha, a.data, size(a.row_stride),
+                b.data, size(b.row_stride), beta, c, size(c_stride));
+  else
+    cblas_dgemm(CblasRowMajor, order(a.transposed), order(b.transposed), size(m), size(n), size(k), alpha, a.data, size(a.row_stride),
+                b.data, size(b.row_stride), beta, c, size(c_stride));
+}
+#endif
+
+// A few rows against the rows of b's stored matrix: dot products, which read b once.
+template <class S, class A, class B>
+void few_rows(int64_t m, int64_t n, int64_t k, S alpha, Matrix<A> a, Matrix<B> b, S* c, int64_t c_stride, Into into) {
+  for (int64_t j = 0; j < n; ++j) {
+    const B* const right = b.data + j * b.row_stride;
+    for (int64_t i = 0; i < m; ++i) {
+      const A* const left = a.data + i * a.row_stride;
+      const S sum = static_cast<S>(lane_sum<S>(k, [&](int64_t l) { return static_cast<S>(left[l]) * static_cast<S>(right[l]); }));
+      S& to = c[i * c_stride + j];
+      to = into == Into::kAdd ? to + alpha * sum : alpha * sum;
+    }
+  }
 }
 
 // Rows and columns of the stored matrix that op(matrix)[row.., column..] is.
@@ -106,10 +148,23 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
         for (int64_t j = 0; j < columns; ++j) target[i * columns + j] = static_cast<S>(out[i * c_stride + j]);
       }
     }
-    for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
-      const int64_t length = std::min(kTileDepth, k - depth);
-      block_product<S>(rows, columns, length, static_cast<S>(alpha), widened<S>(a, row, depth, rows, length, left.values),
-                       widened<S>(b, depth, column, length, columns, right.values), target, target_stride, depth == 0 ? into : Into::kAdd);
+    if (m <= kFewRows && b.transposed && !a.transposed) {
+      few_rows<S>(rows, columns, k, static_cast<S>(alpha), Matrix<A>{corner(a, row, 0), a.row_stride},
+                  Matrix<B>{corner(b, 0, column), b.row_stride}, target, target_stride, into);
+    } else {
+      for (int64_t depth = 0; depth == 0 || depth < k; depth += kTileDepth) {
+        const int64_t length = std::min(kTileDepth, k - depth);
+        const Matrix<S> l = widened<S>(a, row, depth, rows, length, left.values),
+                        r = widened<S>(b, depth, column, length, columns, right.values);
+        const Into now = depth == 0 ? into : Into::kAdd;
+#ifdef GLIM_OPENBLAS
+        if (length > 0) {
+          blas_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
+          continue;
+        }
+#endif
+        block_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
+      }
     }
     if constexpr (!std::is_same_v<S, C>) {
       for (int64_t i = 0; i < rows; ++i) {
@@ -117,6 +172,22 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
       }
     }
   });
+}
+
+std::string product_library() {
+#if defined(__AVX512F__)
+  const std::string instructions = "avx512";
+#elif defined(__AVX2__)
+  const std::string instructions = "avx2";
+#else
+  const std::string instructions = "baseline instructions";
+#endif
+  const std::string eigen = fmt::format("eigen {}.{}.{}, {}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, instructions);
+#ifdef GLIM_OPENBLAS
+  return fmt::format("{}; {}", openblas_get_config(), eigen);
+#else
+  return eigen;
+#endif
 }
 
 template void block_product<float>(int64_t, int64_t, int64_t, float, Matrix<float>, Matrix<float>, float*, int64_t, Into);

@@ -1,7 +1,8 @@
 #pragma once
-// Matrix products of the CPU kernels: Eigen's single-threaded product over tiles whose size depends only on the operands, so
-// results have the same bits whatever the number of threads. Nothing here allocates: packing buffers and tiles are on the stack.
+// Matrix products of the CPU kernels, over tiles whose size depends only on the operands, so results have the same bits whatever the
+// number of threads. Nothing here allocates: packing buffers and tiles are on the stack (below 1 MiB).
 #include <cstdint>
+#include <string>
 
 #include "ops/kernel_context.h"
 
@@ -24,8 +25,11 @@ template <class A, class B, class C>
 void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride,
           Into into);
 
-// One product on the calling thread, for kernels that do their own tiling (attention): T is float or double, and m, n <= 256.
+// One product on the calling thread, for kernels that do their own tiling (attention): T is float or double, m, n <= 256.
 template <class T>
 void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into);
+
+// What multiplies and for which instructions it was compiled. Two builds that differ in it may differ in the last bits of a product.
+std::string product_library();
 
 }  // namespace glim::cpu

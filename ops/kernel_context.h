@@ -70,6 +70,7 @@ struct KernelArgs {
   std::span<const uint32_t> attr_words;
   std::span<std::byte> workspace;  // at least Cost::workspace_bytes, 256-byte aligned, contents undefined
   KernelContext& context;
+  const void* user_data = nullptr;  // OpDef::user_data
   template <class Attrs>
   [[nodiscard]] Attrs attrs() const {
     return from_words<Attrs>(attr_words);

@@ -1,6 +1,6 @@
 #pragma once
-// exp, tanh and row statistics as plain loops that the compiler vectorises. NaN and infinities pass through (Eigen's vectorised exp
-// clamps NaN to a finite number, which would hide a diverged step). exp: about 2 ulp, results below the smallest normal number are 0.
+// exp, tanh and row statistics as plain loops that the compiler vectorises. NaN and infinities pass through: a
+// diverged step must show. exp: about 2 ulp, results below the smallest normal number are 0.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -67,6 +67,15 @@ inline double fast_tanh(double x) { return std::tanh(x); }
 
 inline constexpr int64_t kLanes = 16;
 
+// reduce(lanes[0], reduce(lanes[1], ...)) as a tree.
+template <class A, class F>
+A across_lanes(A (&lanes)[kLanes], F&& reduce) {
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] = reduce(lanes[lane], lanes[lane + half]);
+  }
+  return lanes[0];
+}
+
 // Sums are taken in kLanes partial sums of at most 1024 elements, then in double.
 // Calls value(i) for each i in [0, n), which may also store it, and returns the sum.
 template <class A, class F>
@@ -79,7 +88,9 @@ double lane_sum(int64_t n, F&& value) {
     for (; i < end; i += kLanes) {
       for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += value(i + lane);
     }
-    for (const A lane : lanes) total += static_cast<double>(lane);
+    double wide[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) wide[lane] = static_cast<double>(lanes[lane]);
+    total += across_lanes(wide, [](double x, double y) { return x + y; });
   }
   for (; i < n; ++i) total += static_cast<double>(value(i));
   return total;
@@ -97,8 +108,7 @@ A lane_max(int64_t n, F&& value) {
       lanes[lane] = v > lanes[lane] ? v : lanes[lane];
     }
   }
-  A best = lanes[0];
-  for (const A lane : lanes) best = lane > best ? lane : best;
+  A best = across_lanes(lanes, [](A x, A y) { return y > x ? y : x; });
   for (; i < n; ++i) {
     const A v = value(i);
     best = v > best ? v : best;

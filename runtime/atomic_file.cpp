@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
+#include "runtime/checksum.h"
 #include "runtime/mapped_file.h"
 
 namespace glim {
@@ -36,15 +39,18 @@ std::string temporary_sibling(std::string_view path) {
   return fmt::format("{}.{}.tmp-{}-{}", path.substr(0, name), path.substr(name, 180), ::getpid(), counter++);
 }
 
-Result<AtomicFile> AtomicFile::create(const std::string& path) {
+Result<AtomicFile> AtomicFile::create(const std::string& path, Checksum* checksum) {
   std::string temporary = temporary_sibling(path);
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return io_error(path, "cannot create", errno);
-  return AtomicFile(path, std::move(temporary), file);
+  return AtomicFile(path, std::move(temporary), file, checksum);
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), file_(std::exchange(other.file_, -1)) {
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      file_(std::exchange(other.file_, -1)),
+      checksum_(other.checksum_) {
   other.temporary_.clear();
 }
 
@@ -54,12 +60,14 @@ AtomicFile::~AtomicFile() {
 }
 
 Status AtomicFile::write(std::span<const std::byte> bytes) {
+  constexpr size_t kMaxBytes = 1 << 20;  // at once, so that the checksum finds them in the cache
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(file_, bytes.data(), std::min(bytes.size(), kMaxBytes));
     if (written < 0) {
       if (errno == EINTR) continue;
       return io_error(path_, "cannot write", errno);
     }
+    if (checksum_ != nullptr) checksum_->add(bytes.first(static_cast<size_t>(written)));
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
   return ok();
@@ -76,8 +84,27 @@ Status AtomicFile::commit() {
   return sync_folder(parent_folder(path_));
 }
 
-Status write_file_atomically(const std::string& path, std::string_view content) {
-  GLIM_ASSIGN(AtomicFile file, AtomicFile::create(path));
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+Status replace_folder(const std::string& finished, const std::string& path) {
+  if (::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return ok();
+  // Some file systems cannot exchange. Then there is a moment with the old folder only under its temporary name.
+  if (errno != EINVAL && errno != ENOSYS) return io_error(path, "cannot replace the folder", errno);
+  const TemporaryFolder old(temporary_sibling(path));
+  if (std::rename(path.c_str(), old.path.c_str()) != 0) return io_error(path, "cannot move the old folder away", errno);
+  if (std::rename(finished.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    (void)std::rename(old.path.c_str(), path.c_str());
+    return io_error(path, "cannot give the finished folder this name", reason);
+  }
+  return ok();
+}
+
+Status write_file_atomically(const std::string& path, std::string_view content, Checksum* checksum) {
+  GLIM_ASSIGN(AtomicFile file, AtomicFile::create(path, checksum));
   GLIM_TRY(file.write(content));
   return file.commit();
 }

@@ -10,10 +10,12 @@
 
 namespace glim {
 
+class Checksum;
+
 class AtomicFile {
  public:
-  // Errors of all members: kIo with the path and the system's reason.
-  [[nodiscard]] static Result<AtomicFile> create(const std::string& path);
+  // Errors of all members: kIo with the path and the system's reason. All that is written is also added to `checksum`.
+  [[nodiscard]] static Result<AtomicFile> create(const std::string& path, Checksum* checksum = nullptr);
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
@@ -27,13 +29,26 @@ class AtomicFile {
   [[nodiscard]] Status commit();
 
  private:
-  AtomicFile(std::string path, std::string temporary, int file) : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
+  AtomicFile(std::string path, std::string temporary, int file, Checksum* checksum)
+      : path_(std::move(path)), temporary_(std::move(temporary)), file_(file), checksum_(checksum) {}
 
   std::string path_, temporary_;
   int file_ = -1;
+  Checksum* checksum_ = nullptr;
 };
 
-[[nodiscard]] Status write_file_atomically(const std::string& path, std::string_view content);
+// Removes what is at its path when it goes: an unfinished folder, or one that was replaced.
+struct TemporaryFolder {
+  std::string path;
+  explicit TemporaryFolder(std::string at) : path(std::move(at)) {}
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder();
+};
+
+[[nodiscard]] Status write_file_atomically(const std::string& path, std::string_view content, Checksum* checksum = nullptr);
+// Gives the folder `finished` the name of the folder `path`, its sibling, in one step; the old one is then at `finished`, or gone.
+[[nodiscard]] Status replace_folder(const std::string& finished, const std::string& path);
 [[nodiscard]] Status sync_folder(const std::string& path);
 // The folder that holds `path`: "." for a bare name; a trailing '/' of `path` does not count.
 [[nodiscard]] std::string parent_folder(std::string_view path);

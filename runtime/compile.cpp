@@ -55,6 +55,7 @@ Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOp
     const auto value = options.runtime_dims.find(dim.name.text);
     if (value != options.runtime_dims.end()) build_options.runtime_dims.insert(*value);
   }
+  if (kind == ProgramKind::kForward && !options.forward_outputs.empty()) build_options.outputs = options.forward_outputs;
   if (build_options.outputs.empty()) build_options.outputs = kTrainingOutputs;
   GLIM_ASSIGN(facts, build(spec, table, build_options));
   Graph graph = std::move(facts.graph);

@@ -23,6 +23,7 @@ struct CompileOptions {
   DType real = DType::kF32;                     // parameters and activations
   std::map<std::string, int64_t> runtime_dims;  // T, G, R; those that the model does not have are not looked at
   std::vector<std::string> outputs;             // empty: the model's scalar training outputs
+  std::vector<std::string> forward_outputs;     // of kForward, when it shall have others (these hold the ones above too); empty: the same
   std::vector<std::string> optional_inputs;     // "denominator"; those that the model does not have are not looked at
   std::vector<ProgramKind> programs{ProgramKind::kForward};
   std::function<bool(std::string_view parameter)> trains;  // absent: all

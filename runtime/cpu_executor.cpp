@@ -3,24 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
+
+#include "ops/cpu_regions.h"
 
 namespace glim {
-namespace {
 
-void copy_view(const TensorView& from, const TensorView& to) {
-  if (from.contiguous() && to.contiguous()) {
-    std::memmove(to.data, from.data, to.type.bytes());
-    return;
-  }
-  const size_t element = size_of(to.type.dtype), width = static_cast<size_t>(to.type.shape[1]) * element;
-  for (int64_t row = 0; row < to.type.shape[0]; ++row) {
-    std::memcpy(to.as<std::byte>() + static_cast<size_t>(row * to.row_stride) * element,
-                from.as<std::byte>() + static_cast<size_t>(row * from.row_stride) * element, width);
-  }
-}
-
-}  // namespace
+void CpuExecutor::copy(const TensorView& from, const TensorView& to) { cpu::copy_region(*this, from, {}, to, {}, to.type.shape); }
 
 void CpuExecutor::fail(std::string message) {
   const std::lock_guard lock(failure_mutex_);
@@ -33,15 +21,19 @@ Status CpuExecutor::run(const Executable& executable) {
   NodeId failed_at;
   size_t index = 0;
   for (const BoundStep& step : executable.steps()) {
+    if (cancellation_ != nullptr && cancellation_->load(std::memory_order_relaxed)) {
+      return Error{ErrorCode::kCancelled, fmt::format("the program '{}' was cancelled", executable.program().name)};
+    }
     const auto start = profile_ != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
     // One step after the other: there is nothing to do about events.
     if (step.kind == BoundStep::Kind::kCopy)
-      copy_view(in[0], out[0]);
+      copy(in[0], out[0]);
     else if (step.kind == BoundStep::Kind::kKernel)
-      step.def->cpu({in, out, step.attr_words, executable.workspace(), *this});
+      step.def->cpu({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
     if (has_failed_ && !failed_at.valid()) failed_at = step.node;
     if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (watch_ != nullptr) (*watch_)(step, out);
     ++index;
   }
   if (!has_failed_) return ok();

@@ -139,7 +139,7 @@ void CudaExecutor::Machine::issue(const Executable& executable, Into into) {
     if (step.kind == BoundStep::Kind::kCopy)
       cuda::copy_view(in[0], out[0], current_);
     else if (step.kind == BoundStep::Kind::kKernel)
-      step.def->cuda({in, out, step.attr_words, executable.workspace(), *this});
+      step.def->cuda({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
     record(cudaGetLastError(), "launching it");
     if (into == Into::kRun) record(cudaStreamSynchronize(current_), "running it");
     if (failed_ && !had_failed) {

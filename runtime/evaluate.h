@@ -2,8 +2,8 @@
 // Loss and token accuracy of a model over packed rows of text.
 #include <functional>
 
+#include "runtime/data/training_data.h"
 #include "runtime/model.h"
-#include "runtime/text_data.h"
 
 namespace glim {
 
@@ -13,9 +13,9 @@ struct Evaluation {
 };
 
 // Sets tokens, positions, targets and segments.
-Status set_text_batch(Model& model, const TextBatch& batch);
+Status set_batch(Model& model, const TokenBatch& batch);
 
 // Runs the kForward program, compiled with the input `denominator`, on rows 0 to num_rows - 1.
-Result<Evaluation> evaluate(Model& model, int64_t num_rows, const std::function<TextBatch(int64_t row)>& batch_of);
+Result<Evaluation> evaluate(Model& model, int64_t num_rows, const std::function<TokenBatch(int64_t row)>& batch_of);
 
 }  // namespace glim

@@ -51,7 +51,7 @@ Result<std::vector<int32_t>> generate(Model& model, std::vector<int32_t> prompt,
     GLIM_ASSIGN(const HostTensor logits, model.output(ProgramKind::kForward, "row_logits"));
     std::vector<double> values(static_cast<size_t>(logits.type.shape.last()));
     for (size_t v = 0; v < values.size(); ++v) values[v] = logits.at(static_cast<int64_t>(v));
-    const int32_t token = sample_token(values, options, static_cast<uint64_t>(k));
+    const int32_t token = sample_token(values, options, options.first_draw + static_cast<uint64_t>(k));
     generated.push_back(token);
     prompt.push_back(token);
     if (on_token) on_token(token);

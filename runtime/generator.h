@@ -13,6 +13,7 @@ struct SamplingOptions {
   double top_p = 1;        // keep the most likely tokens until their probabilities add up to this
   uint64_t seed = 1;
   std::vector<int32_t> stop;  // generation ends after one of these
+  uint64_t first_draw = 0;    // tokens drawn from this seed before: a generation that goes on in a larger program draws the same
 };
 
 // Chooses a token from capped logits [V]. `draw` counts the tokens chosen so far: the same seed and draw choose alike.

@@ -1,6 +1,7 @@
 #pragma once
 // A Hugging Face checkpoint folder: config.json, and model.safetensors or model.safetensors.index.json with its shards.
 // Reading and writing a folder back gives the same bytes.
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "engine/type.h"
+#include "runtime/checksum.h"
 #include "runtime/safetensors.h"
 
 namespace glim {
@@ -65,6 +67,10 @@ struct ExpectedTensor {
 // without an index when all fits. A tensor larger than that gets a file of its own.
 [[nodiscard]] HfLayout plan_hf_layout(std::span<const TensorSpec> specs, uint64_t max_shard_bytes = 50'000'000'000);
 
+// File name -> what was written.
+using WrittenFiles = std::map<std::string, Digest>;
+// Writes the files of the layout into a folder that is there. Each file is synced, the folder as well.
+[[nodiscard]] Result<WrittenFiles> write_hf_files(const std::string& folder, const HfLayout& layout, const TensorSource& source);
 // Writes the whole folder beside `path` and then gives it that name. What was there stays until the last moment, and is
 // replaced only if it holds nothing but an earlier export; else kInvalidArgument names the file in the way.
 [[nodiscard]] Status write_hf_folder(const std::string& path, const HfLayout& layout, const TensorSource& source);

@@ -1,5 +1,4 @@
 // The writing half of runtime/hf_folder.h.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -20,18 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// Removes what is left at its path when it goes: an unfinished folder, or the one that was replaced.
-struct TemporaryFolder {
-  std::string path;
-  explicit TemporaryFolder(std::string at) : path(std::move(at)) {}
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
 
 bool is_export_name(const std::string& name) {
   return name == kConfigName || name == kIndexName || name == kSingleName || (name.starts_with("model-") && name.ends_with(".safetensors"));
@@ -93,17 +80,7 @@ Status publish(const std::string& finished, const std::string& path) {
     }
   }
   if (error) return io_error(path, "cannot list the folder", error.value());
-  if (::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
-    // Some file systems cannot exchange. Then there is a moment with the old folder only under its temporary name.
-    if (errno != EINVAL && errno != ENOSYS) return io_error(path, "cannot replace the folder", errno);
-    const TemporaryFolder old(temporary_sibling(path));
-    if (std::rename(path.c_str(), old.path.c_str()) != 0) return io_error(path, "cannot move the old folder away", errno);
-    if (std::rename(finished.c_str(), path.c_str()) != 0) {
-      const int reason = errno;
-      (void)std::rename(old.path.c_str(), path.c_str());
-      return io_error(path, "cannot give the finished folder this name", reason);
-    }
-  }
+  GLIM_TRY(replace_folder(finished, path));
   return sync_folder(parent_folder(path));
 }
 
@@ -139,15 +116,31 @@ HfLayout plan_hf_layout(std::span<const TensorSpec> specs, uint64_t max_shard_by
   return layout;
 }
 
-Status write_hf_folder(const std::string& path, const HfLayout& layout, const TensorSource& source) {
+Result<WrittenFiles> write_hf_files(const std::string& folder, const HfLayout& layout, const TensorSource& source) {
   GLIM_TRY(check_layout(layout));
   for (const auto& shard : layout.shards) {  // every argument error comes before the first byte is written
     GLIM_ASSIGN(const std::string unused, safetensors_header(shard.tensors, shard.metadata));
   }
-  std::string index;
+  std::vector<std::pair<std::string, std::string>> texts = layout.files;
   if (layout.indexed) {
-    GLIM_ASSIGN(index, index_json(layout));
+    GLIM_ASSIGN(std::string index, index_json(layout));
+    texts.emplace_back(kIndexName, std::move(index));
   }
+  WrittenFiles written;
+  for (const auto& [name, content] : texts) {
+    Checksum checksum;
+    GLIM_TRY(write_file_atomically(folder + "/" + name, content, &checksum));
+    written[name] = checksum.digest();
+  }
+  for (const auto& shard : layout.shards) {
+    Checksum checksum;
+    GLIM_TRY(write_safetensors(folder + "/" + shard.file, shard.tensors, shard.metadata, source, &checksum));
+    written[shard.file] = checksum.digest();
+  }
+  return written;
+}
+
+Status write_hf_folder(const std::string& path, const HfLayout& layout, const TensorSource& source) {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(path, error);  // a link to a folder: the folder itself is replaced
   if (error || path.empty()) return io_error(path, "cannot use this path", error ? error.value() : ENOENT);
@@ -156,11 +149,7 @@ Status write_hf_folder(const std::string& path, const HfLayout& layout, const Te
 
   const TemporaryFolder temporary(temporary_sibling(real.string()));
   if (::mkdir(temporary.path.c_str(), 0777) != 0) return io_error(path, "cannot create the folder", errno);
-  const auto inside = [&temporary](const std::string& name) { return temporary.path + "/" + name; };
-  for (const auto& [name, content] : layout.files) GLIM_TRY(write_file_atomically(inside(name), content));
-  for (const auto& shard : layout.shards) GLIM_TRY(write_safetensors(inside(shard.file), shard.tensors, shard.metadata, source));
-  if (layout.indexed) GLIM_TRY(write_file_atomically(inside(kIndexName), index));
-  GLIM_TRY(sync_folder(temporary.path));
+  GLIM_ASSIGN(const WrittenFiles unused, write_hf_files(temporary.path, layout, source));
   return publish(temporary.path, real.string());
 }
 

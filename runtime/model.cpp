@@ -139,7 +139,12 @@ const Executable* Model::executable(ProgramKind kind) const {
 Status Model::run(ProgramKind kind) {
   const Executable* bound = executable(kind);
   GLIM_CHECK(bound != nullptr, "the model was compiled without this program");
-  return executor_->run(*bound);
+  if (cancellation_ == nullptr) return executor_->run(*bound);
+  if (cancellation_->load()) return Error{ErrorCode::kCancelled, fmt::format("cancelled before the program '{}'", to_string(kind))};
+  executor_->set_cancellation(kind == ProgramKind::kUpdate ? nullptr : cancellation_);  // half an update would be no state of the model
+  Status status = executor_->run(*bound);
+  executor_->set_cancellation(nullptr);
+  return status;
 }
 
 Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const {
@@ -153,15 +158,7 @@ Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const 
   }
   const TensorView view = bound->view(v);
   HostTensor tensor{view.type, std::vector<std::byte>(view.type.bytes())};
-  if (view.contiguous()) {
-    std::memcpy(tensor.bytes.data(), view.data, tensor.bytes.size());
-    return tensor;
-  }
-  const size_t element = size_of(view.type.dtype), width = static_cast<size_t>(view.type.shape[1]) * element;
-  for (int64_t row = 0; row < view.type.shape[0]; ++row) {
-    std::memcpy(tensor.bytes.data() + static_cast<size_t>(row) * width,
-                view.as<std::byte>() + static_cast<size_t>(row * view.row_stride) * element, width);
-  }
+  executor_->copy(view, contiguous_view(tensor.bytes.data(), view.type));
   return tensor;
 }
 
@@ -182,6 +179,14 @@ Result<HostTensor> Model::state(std::string_view name) const {
   if (slot == nullptr) return invalid_argument(fmt::format("the model has no state '{}'", name));
   const std::span<std::byte> bytes = state_bytes(name);
   return HostTensor{slot->type, {bytes.begin(), bytes.end()}};
+}
+
+Status Model::read_state(std::string_view name, std::span<std::byte> to) const {
+  const std::span<std::byte> bytes = state_bytes(name);
+  if (to.size() != bytes.size() || to.empty())
+    return invalid_argument(fmt::format("state '{}' has {} bytes, not {}", name, bytes.size(), to.size()));
+  std::memcpy(to.data(), bytes.data(), bytes.size());
+  return ok();
 }
 
 Status Model::set_state(std::string_view name, std::span<const std::byte> bytes) {

@@ -1,5 +1,6 @@
 #pragma once
 // A compiled model with memory: set inputs, run programs, read outputs and state.
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -38,11 +39,16 @@ class Model {
   // Computes the derived inputs from what was given, and sets all of them.
   Status set_inputs(std::map<std::string, std::vector<int32_t>, std::less<>> values);
 
+  // kCancelled when the flag given to set_cancellation is set: before kUpdate starts, and at any step of the other programs.
   Status run(ProgramKind kind);
+  // `flag` may be set by any thread, and must outlive this.
+  void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
   // Reads an output of the program, or a state of the model. Outputs are valid until another program runs.
   [[nodiscard]] Result<HostTensor> output(ProgramKind kind, std::string_view name) const;
   [[nodiscard]] double scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
   [[nodiscard]] Result<HostTensor> state(std::string_view name) const;
+  // Copies a state into `to`, which must have its size.
+  Status read_state(std::string_view name, std::span<std::byte> to) const;
   Status set_state(std::string_view name, std::span<const std::byte> bytes);
   // The bytes of a state in its arena; empty when there is no such state.
   [[nodiscard]] std::span<std::byte> state_bytes(std::string_view name) const;
@@ -53,6 +59,7 @@ class Model {
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<CpuExecutor> executor_;
   std::vector<Executable> executables_;
+  const std::atomic<bool>* cancellation_ = nullptr;
 };
 
 }  // namespace glim

@@ -18,6 +18,8 @@
 
 namespace glim {
 
+class Checksum;
+
 // Element types of files, in the order of the reference library, which sorts the tensors that it writes by it.
 enum class FileDType : uint8_t {
   kBool,
@@ -105,9 +107,10 @@ void sort_as_reference(std::vector<TensorSpec>& specs);
 // Gives a tensor's bytes; they must stay valid until the next call.
 using TensorSource = std::function<Result<std::span<const std::byte>>(const TensorSpec&)>;
 // Writes the tensors in the given order, asking `source` for one after another, so nothing is held twice. Atomic: the file
-// appears complete or not at all, and an old file of that name stays until then.
+// appears complete or not at all, and an old file of that name stays until then. Every byte is also added to `checksum`.
 [[nodiscard]] Status write_safetensors(const std::string& path, std::span<const TensorSpec> specs,
-                                       const std::optional<FileMetadata>& metadata, const TensorSource& source);
+                                       const std::optional<FileMetadata>& metadata, const TensorSource& source,
+                                       Checksum* checksum = nullptr);
 [[nodiscard]] Status write_safetensors(const std::string& path, std::span<const FileTensor> tensors,
                                        const std::optional<FileMetadata>& metadata);
 

@@ -72,9 +72,9 @@ Result<std::string> safetensors_header(std::span<const TensorSpec> specs, const 
 }
 
 Status write_safetensors(const std::string& path, std::span<const TensorSpec> specs, const std::optional<FileMetadata>& metadata,
-                         const TensorSource& source) {
+                         const TensorSource& source, Checksum* checksum) {
   GLIM_ASSIGN(const std::string header, safetensors_header(specs, metadata));
-  GLIM_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  GLIM_ASSIGN(AtomicFile file, AtomicFile::create(path, checksum));
   GLIM_TRY(file.write(header));
   for (const TensorSpec& spec : specs) {
     GLIM_ASSIGN(const auto data, source(spec));

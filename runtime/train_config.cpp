@@ -7,60 +7,12 @@
 #include <numbers>
 
 #include "engine/suggest.h"
-#include "models/toml_table.h"
+#include "runtime/config_values.h"
 
 namespace glim {
 namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "selective", "full", "auto"};
-
-// A path of the file, unless it is absolute or names something that ships with glim.
-std::string beside(const std::string& file, const std::string& path) {
-  const std::filesystem::path full = std::filesystem::path(file).parent_path() / path;
-  std::error_code error;
-  return std::filesystem::path(path).is_absolute() || !std::filesystem::exists(full, error) ? path : full.string();
-}
-
-Error bad(const Scalar& scalar, std::string_view key, std::string_view expected) {
-  return invalid_argument(fmt::format("'{}' must be {}", key, expected), scalar.where);
-}
-
-Status take_integer(TableReader& table, std::string_view key, int64_t minimum, int64_t& value) {
-  GLIM_ASSIGN(const std::optional<Scalar> scalar, table.take_scalar(key));
-  if (!scalar) return ok();
-  if (scalar->kind != Scalar::Kind::kInteger || scalar->integer < minimum)
-    return bad(*scalar, key, fmt::format("an integer of at least {}", minimum));
-  value = scalar->integer;
-  return ok();
-}
-
-Status take_real(TableReader& table, std::string_view key, double minimum, double maximum, double& value) {
-  GLIM_ASSIGN(const std::optional<Scalar> scalar, table.take_scalar(key));
-  if (!scalar) return ok();
-  const bool is_integer = scalar->kind == Scalar::Kind::kInteger;
-  const double number = is_integer ? static_cast<double>(scalar->integer) : scalar->real;
-  if ((!is_integer && scalar->kind != Scalar::Kind::kReal) || number < minimum || number > maximum) {
-    return bad(*scalar, key, fmt::format("a number from {} to {}", minimum, maximum));
-  }
-  value = number;
-  return ok();
-}
-
-Status take_names(TableReader& table, std::string_view key, std::vector<std::string>& names) {
-  const TomlMember* member = table.take(key);
-  if (member == nullptr) return ok();
-  GLIM_ASSIGN(const std::vector<Name> found, to_names(member->value, key));
-  for (const Name& name : found) names.push_back(name.text);
-  return ok();
-}
-
-Status read_data(const TomlValue& value, const std::string& file, TrainConfig& config) {
-  TableReader table(value, "[data]");
-  GLIM_TRY(take_names(table, "text", config.text));
-  for (std::string& path : config.text) path = beside(file, path);
-  GLIM_TRY(take_real(table, "validation_fraction", 0, 0.9, config.validation_fraction));
-  return table.finish();
-}
 
 Status read_train(const TomlValue& value, const std::string& file, TrainConfig& config) {
   TableReader table(value, "[train]");
@@ -80,6 +32,7 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
   GLIM_TRY(take_integer(table, "seed", 0, seed));
   GLIM_TRY(take_integer(table, "log_every", 1, config.log_every));
   GLIM_TRY(take_integer(table, "validate_every", 0, config.validate_every));
+  GLIM_TRY(take_real(table, "peak_tflops", 0, 1e9, config.peak_tflops));
   config.seed = static_cast<uint64_t>(seed);
   GLIM_ASSIGN(const Name dtype, table.take_text("dtype"));
   if (!dtype.empty()) {
@@ -102,6 +55,32 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
   return table.finish();
 }
 
+Status read_checkpoint(const TomlValue& value, CheckpointConfig& checkpoint) {
+  TableReader table(value, "[checkpoint]");
+  GLIM_TRY(take_integer(table, "every", 0, checkpoint.every));
+  GLIM_TRY(take_integer(table, "keep_last", 1, checkpoint.keep_last));
+  GLIM_TRY(take_integer(table, "keep_every", 0, checkpoint.keep_every));
+  return table.finish();
+}
+
+bool is_bare_word(std::string_view text) {
+  return !text.empty() && text.find_first_of("\"'[]{}#,\n\r") == std::string_view::npos && text.front() != ' ';
+}
+
+// "a.b=v" as a TOML document of its own, so that it is read and positioned as the file is.
+Result<TomlValue> parse_override(const std::string& setting) {
+  const std::string where = "--set " + setting;
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return invalid_argument(fmt::format("'{}' is not of the form table.key=value, such as train.steps=100", setting));
+  Result<TomlValue> parsed = parse_toml(setting, where);
+  const std::string value = setting.substr(equals + 1);
+  if (parsed || !is_bare_word(value)) return parsed;
+  Result<TomlValue> quoted = parse_toml(fmt::format("{}='{}'", setting.substr(0, equals), value), where);
+  if (quoted) return quoted;
+  return parsed;
+}
+
 }  // namespace
 
 Result<Rematerialise> parse_rematerialise(std::string_view text) {
@@ -114,9 +93,15 @@ Result<Rematerialise> parse_rematerialise(std::string_view text) {
 
 std::string_view to_string(Rematerialise policy) { return kPolicies[static_cast<size_t>(policy)]; }
 
-Result<TrainConfig> load_train_config(const std::string& file) {
-  GLIM_ASSIGN(const TomlValue root, read_toml(file));
+Result<TrainConfig> load_train_config(const std::string& file, std::span<const std::string> settings) {
   TrainConfig config;
+  GLIM_ASSIGN(config.source_text, read_text_file(file, kMaxTomlBytes));
+  GLIM_ASSIGN(TomlValue root, parse_toml(config.source_text, file));
+  for (const std::string& setting : settings) {
+    GLIM_ASSIGN(TomlValue over, parse_override(setting));
+    merge_toml(root, std::move(over));
+    config.source_text += fmt::format("\n# --set {}\n", setting);
+  }
   TableReader table(root, "the training configuration");
   GLIM_ASSIGN(const Name model, table.need_text("model"));
   config.model = beside(file, model.text);
@@ -124,11 +109,11 @@ Result<TrainConfig> load_train_config(const std::string& file) {
   GLIM_ASSIGN(const Name weights, table.take_text("weights"));
   config.weights = weights.empty() ? "" : beside(file, weights.text);
   GLIM_ASSIGN(const TomlMember* data, table.need("data"));
-  GLIM_TRY(read_data(data->value, file, config));
+  GLIM_ASSIGN(config.data, read_data_config(data->value, file));
   GLIM_ASSIGN(const TomlMember* train, table.need("train"));
   GLIM_TRY(read_train(train->value, file, config));
+  if (const TomlMember* checkpoint = table.take("checkpoint")) GLIM_TRY(read_checkpoint(checkpoint->value, config.checkpoint));
   GLIM_TRY(table.finish());
-  if (config.text.empty()) return invalid_argument("'text' must name at least one file or folder", data->where);
   if (config.steps == 0) return invalid_argument("'steps' is missing: the number of optimizer steps", train->where);
   return config;
 }

@@ -45,7 +45,7 @@ Status save_weights(const Model& model, const std::string& folder, const std::st
     name_of[parameter.hf_name] = parameter.name;
   }
   HfLayout layout = plan_hf_layout(specs);
-  layout.files.emplace_back(kConfigName, config_json);
+  if (!config_json.empty()) layout.files.emplace_back(kConfigName, config_json);
   return write_hf_folder(folder, layout, [&](const TensorSpec& spec) -> Result<std::span<const std::byte>> {
     return std::span<const std::byte>(model.state_bytes(name_of.at(spec.name)));
   });

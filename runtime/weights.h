@@ -13,7 +13,7 @@ Status load_weights(Model& model, const HfFolder& folder, std::span<const std::s
 Status check_parameters(const HfFolder& folder, const std::vector<ModelParameter>& parameters,
                         std::span<const std::string> ignore_patterns);
 
-// Writes the parameters (of a model without a checkpoint: its own dtype) as an HF folder with this config.json.
+// Writes the parameters (of a model without a checkpoint: its own dtype) as an HF folder with this config.json ("" = without).
 Status save_weights(const Model& model, const std::string& folder, const std::string& config_json);
 
 }  // namespace glim

@@ -1,6 +1,6 @@
 #pragma once
 // Shared shape of the CUDA kernels: dtype dispatch, accumulation types, strided rows, element-by-element launches, sums over a block.
-// CUDA files include neither fmt nor Eigen, so neither ops/define.h nor ops/cpu.h. A launcher allocates nothing and waits for nothing;
+// CUDA files do not include fmt, so neither ops/define.h nor ops/cpu.h. A launcher allocates nothing and waits for nothing;
 // the executor looks for launch errors after each one, and adds the op's name.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -9,21 +9,15 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/accumulate.h"
 #include "ops/kernel_context.h"
 
-namespace glim::cuda {
-
-// The type that arithmetic on T runs in.
-template <class T>
-struct AccumulateOf {
-  using Type = T;
-};
 template <>
-struct AccumulateOf<__nv_bfloat16> {
+struct glim::AccumulateOf<__nv_bfloat16> {
   using Type = float;
 };
-template <class T>
-using Accumulate = typename AccumulateOf<T>::Type;
+
+namespace glim::cuda {
 
 template <class T>
 __device__ inline Accumulate<T> widen(T value) {

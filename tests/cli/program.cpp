@@ -16,10 +16,11 @@
 
 namespace glim {
 
-ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+namespace {
+
+ProgramResult run_program(std::vector<std::string> words, const std::map<std::string, std::string>& environment) {
   const ScratchFolder scratch;
-  std::vector<std::string> words{GLIM_PROGRAM}, variables;
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     if (!environment.contains(std::string(text.substr(0, text.find('='))))) variables.emplace_back(text);
@@ -38,9 +39,9 @@ ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, GLIM_PROGRAM, &actions, nullptr, argv.data(), envp.data());
+  const int error = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
-  EXPECT_EQ(error, 0) << "cannot start " << GLIM_PROGRAM;
+  EXPECT_EQ(error, 0) << "cannot start " << words[0];
   if (error != 0) return {};
   int status = 0;
   rusage usage{};
@@ -49,6 +50,16 @@ ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err), seconds(usage.ru_utime) + seconds(usage.ru_stime),
           int64_t{usage.ru_maxrss} * 1024};
 }
+
+}  // namespace
+
+ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> words{GLIM_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run_program(std::move(words), environment);
+}
+
+ProgramResult run_script(const std::string& script) { return run_program({"/bin/sh", "-c", script}, {{"GLIM", GLIM_PROGRAM}}); }
 
 std::string golden_folder(std::string_view name) { return std::string(GLIM_SOURCE_DIR "/tests/golden/") + std::string(name); }
 

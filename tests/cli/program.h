@@ -17,6 +17,9 @@ struct ProgramResult {
 // `environment` is added to this process's own. Both streams go through files, so that a program that writes much never waits.
 [[nodiscard]] ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
 
+// A shell script in which $GLIM is the program: for signals, pipes and what else needs more than one process.
+[[nodiscard]] ProgramResult run_script(const std::string& script);
+
 [[nodiscard]] std::string golden_folder(std::string_view name);  // tests/golden/NAME
 [[nodiscard]] std::vector<std::string> golden_text_cases();      // names of all cases without images
 [[nodiscard]] std::string models_source_folder();                // models/

@@ -14,7 +14,7 @@ const char* const kText = "A quick brown fox jumps over the lazy dog, and the do
 
 struct Trained {
   ScratchFolder folder;
-  std::vector<nlohmann::json> lines;
+  std::vector<nlohmann::json> lines, events;
   ProgramResult result;
 
   explicit Trained(const std::string& settings, const std::string& model = "muse_glimmer_tiny",
@@ -31,9 +31,18 @@ struct Trained {
             settings);
     result = run_glim({"train", folder / "train.toml", "--json"}, environment);
     std::istringstream stream(result.out);
-    for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(stream, line);) {
+      nlohmann::json parsed = nlohmann::json::parse(line);
+      (parsed.contains("event") ? events : lines).push_back(std::move(parsed));
+    }
   }
-  [[nodiscard]] std::string weights() const { return read_file(folder / "trained/model.safetensors"); }
+  [[nodiscard]] std::string last_checkpoint() const {
+    std::string last;
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "trained/checkpoints"))
+      last = std::max(last, entry.path().filename().string());
+    return last;
+  }
+  [[nodiscard]] std::string weights() const { return read_file(folder / "trained/model/model.safetensors"); }
 };
 
 TEST(Train, LossFallsAndTheFolderLoads) {
@@ -54,7 +63,7 @@ TEST(Train, LossFallsAndTheFolderLoads) {
   const double validation = trained.lines[30]["validation_loss"].get<double>();
   EXPECT_LT(validation, 0.8 * first);
 
-  const std::string folder = trained.folder / "trained", text = trained.folder / "text.txt";
+  const std::string folder = trained.folder / "trained/model", text = trained.folder / "text.txt";
   const ProgramResult eval = run_glim({"eval", folder, "--text", text, "--tokens", "64", "--json"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   const nlohmann::json report = nlohmann::json::parse(eval.out);
@@ -81,7 +90,7 @@ TEST(Train, LossFallsAndTheFolderLoads) {
   const Trained more("steps = 1\nlearning_rate = 0\nfinal_learning_rate = 0\n[more]\n");
   EXPECT_EQ(more.result.exit_code, 2);  // an unknown table
   write_file(trained.folder / "more.toml",
-             "model = \"trained\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\nmicro_steps = 2\nlearning_rate = "
+             "model = \"trained/model\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\nmicro_steps = 2\nlearning_rate = "
              "0\nfinal_learning_rate = 0\nlog_every = 1\n");
   const ProgramResult again = run_glim({"train", trained.folder / "more.toml", "--json"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
@@ -107,8 +116,8 @@ TEST(Train, TheSecondFamilyTrains) {
   const Trained trained("steps = 20\nlearning_rate = 1e-2\ndtype = \"bf16\"\nrematerialise = \"full\"\n", "llama_tiny");
   ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
   EXPECT_LT(trained.lines[19]["loss"].get<double>(), 0.8 * trained.lines[0]["loss"].get<double>());
-  const ProgramResult eval =
-      run_glim({"eval", trained.folder / "trained", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
+  const ProgramResult eval = run_glim(
+      {"eval", trained.folder / "trained/model", "--text", trained.folder / "text.txt", "--tokens", "64", "--dtype", "bf16", "--json"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
 }
 
@@ -119,10 +128,102 @@ TEST(Train, DivergenceEndsWithItsExitCode) {
   EXPECT_NE(trained.result.err.find("5 steps in a row"), std::string::npos) << trained.result.err;
   ASSERT_GE(trained.lines.size(), 5U);
   for (size_t k = trained.lines.size() - 4; k < trained.lines.size(); ++k) EXPECT_TRUE(trained.lines[k]["skipped"].get<bool>());
-  EXPECT_FALSE(std::filesystem::exists(trained.folder / "trained"));
+  EXPECT_FALSE(std::filesystem::exists(trained.folder / "trained/model"));
+  EXPECT_NE(trained.result.err.find("first not finite: "), std::string::npos) << trained.result.err;
+  EXPECT_TRUE(trained.last_checkpoint().starts_with("step-")) << "what was reached is kept";
   const Trained refused("steps = 5\nlearning_rate = 1e30\n");
   EXPECT_EQ(refused.result.exit_code, 2);
   EXPECT_NE(refused.result.err.find("'learning_rate' must be a number from 0 to 1000"), std::string::npos) << refused.result.err;
+}
+
+// A signal while it trains: saved, exit code 75; then it goes on to the bits of a run that nobody disturbed.
+TEST(Train, ASignalSavesAndTheRunGoesOn) {
+  const std::string settings = "steps = 80\nlearning_rate = 1e-2\n[checkpoint]\nevery = 30\n";
+  const Trained straight(settings);
+  ASSERT_EQ(straight.result.exit_code, 0) << straight.result.err;
+  for (const char* signal : {"TERM", "INT"}) {
+    const ScratchFolder folder;
+    std::filesystem::copy(straight.folder / "text.txt", folder / "text.txt");
+    std::filesystem::copy(straight.folder / "train.toml", folder / "train.toml");
+    const ProgramResult stopped = run_script("cd " + folder.path() +
+                                             "\n$GLIM train train.toml & pid=$!\n"
+                                             "while [ $(cat trained/metrics.jsonl 2>/dev/null | wc -l) -lt 5 ]; do sleep 0.02; done\n"
+                                             "kill -" +
+                                             signal + " $pid; wait $pid");
+    ASSERT_EQ(stopped.exit_code, 75) << stopped.out << stopped.err;
+    EXPECT_NE(stopped.err.find("stopped by a signal after step "), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("--resume auto"), std::string::npos) << stopped.err;
+    EXPECT_EQ(run_glim({"train", folder / "train.toml"}).exit_code, 2);  // a run is there, and nobody said --resume
+    const ProgramResult resumed = run_glim({"train", folder / "train.toml", "--resume", "auto"});
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_NE(resumed.out.find("resumed after step "), std::string::npos) << resumed.out;
+    EXPECT_EQ(read_file(folder / "trained/model/model.safetensors"), straight.weights());
+  }
+}
+
+TEST(Train, ACheckpointIsAModelAndARunFolderIsOneToo) {
+  const Trained trained("steps = 4\n[checkpoint]\nevery = 2\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  const auto loss = [&](const std::string& model) {
+    const ProgramResult eval =
+        run_glim({"eval", trained.folder / model, "--text", trained.folder / "text.txt", "--tokens", "64", "--json"});
+    EXPECT_EQ(eval.exit_code, 0) << eval.err;
+    return eval.exit_code == 0 ? nlohmann::json::parse(eval.out)["loss"].get<double>() : 0.0;
+  };
+  const double last = loss("trained/model");
+  EXPECT_EQ(loss("trained/checkpoints/step-00000004"), last);
+  EXPECT_NE(loss("trained/checkpoints/step-00000002"), last);
+  EXPECT_EQ(loss("trained"), last);
+  std::filesystem::remove_all(trained.folder / "trained/model");
+  EXPECT_EQ(loss("trained"), last);  // the newest checkpoint
+}
+
+TEST(Train, SettingsFromOutsideWinAndWrongOnesAreNamed) {
+  const Trained trained("steps = 2\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  const auto run = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> words{"train", trained.folder / "train.toml", "--json"};
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return run_glim(words);
+  };
+  const ProgramResult three = run({"train.steps=3", "train.output=other", "train.dtype=f64", "data.validation_fraction=0"});
+  ASSERT_EQ(three.exit_code, 0) << three.err;
+  EXPECT_TRUE(std::filesystem::exists(trained.folder / "other/checkpoints/step-00000003"));
+  EXPECT_NE(read_file(trained.folder / "other/train.toml").find("# --set train.steps=3"), std::string::npos);
+  EXPECT_EQ(three.out.find("validation"), std::string::npos);
+  const auto expect_error = [&](const std::string& setting, const std::string& message) {
+    const ProgramResult result = run({setting});
+    EXPECT_EQ(result.exit_code, 2) << setting;
+    EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+  };
+  expect_error("train.stesp=3", "--set train.stesp=3:1:7: ");
+  expect_error("train.stesp=3", "did you mean 'steps'?");
+  expect_error("train.steps=three", "'steps' must be an integer of at least 1");
+  expect_error("train.steps", "is not of the form table.key=value");
+  expect_error("checkpoint.evry=1", "did you mean 'every'?");
+  expect_error("checkpoint.keep_last=0", "'keep_last' must be an integer of at least 1");
+  expect_error("trian.steps=3", "did you mean 'train'?");
+}
+
+TEST(Train, ADryRunWritesNothing) {
+  const Trained trained("steps = 2\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  const std::vector<std::string> words{"train", trained.folder / "train.toml", "--dry-run", "--set", "train.output=other"};
+  const ProgramResult text = run_glim(words);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  for (const char* part : {"parameters", "documents", "rows of 64", "epochs", "GFLOP a step", "activations", "checkpoints"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  std::vector<std::string> json = words;
+  json.emplace_back("--json");
+  const ProgramResult plan = run_glim(json);
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const nlohmann::json report = nlohmann::json::parse(plan.out);
+  EXPECT_EQ(report["steps"], 2);
+  EXPECT_GT(report["data"]["training"]["rows"].get<int>(), 0);
+  size_t total = 0;
+  for (const auto& [name, bytes] : report["arenas"].items()) total += bytes.get<size_t>();
+  EXPECT_EQ(report["memory_bytes"], total);
+  EXPECT_FALSE(std::filesystem::exists(trained.folder / "other"));
 }
 
 }  // namespace

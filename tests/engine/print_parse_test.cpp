@@ -199,8 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"%2 = add(%0, %1)\n" + repeated("%2, ", 100'000), "4:1: %2 is defined already"},
         Wrong{repeated("// nothing\n", 100'000) + "?", "100003:1: expected a value such as %0, 'output' or 'update', found '?'"},
         Wrong{"%2 = input \"" + repeated("\\x41", 100'000), "3:400013: the name has no closing '\"'"},
-        Wrong{"%2 = scale(%0) {factor=" + std::string(100'000, '1') + "x}",
-              "3:24: a number is out of range: " + std::string(40, '1')},
+        Wrong{"%2 = scale(%0) {factor=" + std::string(100'000, '1') + "x}", "3:24: a number is out of range: " + std::string(40, '1')},
         Wrong{"%2 = input \"a\" : f32[" + repeated("1,", 100'000) + "1]", "3:18: rank 5 is over the limit of 4"}));
 
 // Every prefix, and thousands of damaged copies, of a good text: an error or a graph, never a crash.

@@ -16,8 +16,8 @@ namespace glim {
 
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "glim-test-XXXXXX").string();
+  explicit ScratchFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "glim-test-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ScratchFolder(const ScratchFolder&) = delete;

@@ -62,8 +62,8 @@ TrainConfig small_config(const Corpus& corpus) {
   TrainConfig config;
   config.model = GLIM_SOURCE_DIR "/models/muse_glimmer_tiny.toml";
   config.set = {"hidden=32", "feed_forward=48", "num_heads=4", "num_kv_heads=2", "head_dim=8", "num_layers=4", "sliding_window=16"};
-  config.text = {corpus.folder.path()};
-  config.validation_fraction = 0;
+  config.data.text = {corpus.folder.path()};
+  config.data.validation_fraction = 0;
   config.tokens = 64;
   config.steps = 100;
   config.warmup_steps = 2;
@@ -115,7 +115,7 @@ TEST(Trainer, AccumulationIsOneLargeBatch) {
 TEST(Trainer, ValidationChangesNothingAndReadsTheHeldOutPart) {
   const Corpus corpus({500, 500});
   TrainConfig config = small_config(corpus);
-  config.validation_fraction = 0.2;
+  config.data.validation_fraction = 0.2;
   Trainer watched = make_trainer(config), plain = make_trainer(config);
   ASSERT_GT(watched.data().num_validation_rows(), 0);
   for (int step = 0; step < 3; ++step) {

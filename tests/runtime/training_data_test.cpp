@@ -1,4 +1,4 @@
-#include "runtime/text_data.h"
+#include "runtime/data/training_data.h"
 
 #include <map>
 #include <random>
@@ -17,14 +17,18 @@ std::string random_bytes(size_t count, uint64_t seed) {
   return out;
 }
 
-TextData load(const std::string& path, const TextDataOptions& options) {
-  auto data = TextData::load(std::vector<std::string>{path}, options);
+const Vocabulary kBytes{256, true};
+TrainingData load(const std::string& path, const DataOptions& options, double validation_fraction = 0) {
+  DataConfig config;
+  config.text = {path};
+  config.validation_fraction = validation_fraction;
+  auto data = TrainingData::load(config, options, kBytes);
   EXPECT_TRUE(data) << data.error().to_string();
   return *std::move(data);
 }
 
 // The pieces of a row as text; checks everything else of the row against them.
-std::vector<std::string> checked_pieces(const TextBatch& batch, const TextData& data) {
+std::vector<std::string> checked_pieces(const TokenBatch& batch, const TrainingData& data) {
   const auto num_tokens = static_cast<size_t>(data.options().tokens);
   EXPECT_EQ(batch.tokens.size(), num_tokens);
   EXPECT_EQ(batch.positions.size(), num_tokens);
@@ -67,13 +71,13 @@ std::multiset<std::string> cut(const std::vector<std::string>& documents, size_t
   return out;
 }
 
-TEST(TextData, one_large_file_is_used_to_its_last_byte_every_epoch) {
+TEST(TrainingData, one_large_file_is_used_to_its_last_byte_every_epoch) {
   const ScratchFolder folder;
   const std::string text = random_bytes(64 * 100 + 17, 1);
   write_file(folder / "big.txt", text);
-  const TextData data = load(folder / "big.txt", {.tokens = 64, .seed = 3});
+  const TrainingData data = load(folder / "big.txt", {.tokens = 64, .seed = 3});
   EXPECT_EQ(data.num_rows(), 101);
-  EXPECT_EQ(data.num_bytes(), static_cast<int64_t>(text.size()));
+  EXPECT_EQ(data.num_tokens(), static_cast<int64_t>(text.size()));
   EXPECT_EQ(data.max_segments(), 1);
   std::vector<std::vector<std::string>> orders;
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -106,12 +110,12 @@ std::vector<std::string> write_documents(const ScratchFolder& folder, uint64_t s
   return documents;
 }
 
-TEST(TextData, packing_properties) {
+TEST(TrainingData, packing_properties) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const ScratchFolder folder;
     const auto documents = write_documents(folder, seed, 60, 150);
     write_file(folder / "notes.md", "not text for training");
-    const TextData data = load(folder.path(), {.tokens = 50, .seed = seed});
+    const TrainingData data = load(folder.path(), {.tokens = 50, .seed = seed});
     int64_t total = 0, most = 0;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       std::multiset<std::string> seen;
@@ -125,21 +129,21 @@ TEST(TextData, packing_properties) {
       EXPECT_EQ(seen, cut(documents, 50));  // whole pieces, each once: none is split or lost
     }
     EXPECT_EQ(most, data.max_segments());
-    EXPECT_EQ(total, 3 * data.num_bytes());
+    EXPECT_EQ(total, 3 * data.num_tokens());
     // Best fit, longest first, stays within 11/9 of the best packing plus one row.
-    EXPECT_LE(data.num_rows(), (data.num_bytes() * 11 / 9 + 49) / 50 + 1 + 60 / 4);
-    EXPECT_GT(static_cast<double>(data.num_bytes()) / static_cast<double>(data.num_rows() * 50), 0.85);
+    EXPECT_LE(data.num_rows(), (data.num_tokens() * 11 / 9 + 49) / 50 + 1 + 60 / 4);
+    EXPECT_GT(static_cast<double>(data.num_tokens()) / static_cast<double>(data.num_rows() * 50), 0.85);
   }
 }
 
-TEST(TextData, a_step_is_a_function_of_seed_and_step) {
+TEST(TrainingData, a_step_is_a_function_of_seed_and_step) {
   const ScratchFolder folder;
   write_documents(folder, 5, 80, 120);
-  const TextDataOptions options{.tokens = 40, .seed = 11, .micro_steps = 3};
-  const TextData one = load(folder.path(), options), two = load(folder.path(), options);
-  TextDataOptions other_seed = options;
+  const DataOptions options{.tokens = 40, .seed = 11, .micro_steps = 3};
+  const TrainingData one = load(folder.path(), options), two = load(folder.path(), options);
+  DataOptions other_seed = options;
   other_seed.seed = 12;
-  const TextData other = load(folder.path(), other_seed);
+  const TrainingData other = load(folder.path(), other_seed);
   int different = 0;
   std::map<int64_t, std::vector<int32_t>> forward;
   for (int64_t step = 0; step < 100; ++step) forward[step] = one.batch(step, 1).tokens;
@@ -151,11 +155,11 @@ TEST(TextData, a_step_is_a_function_of_seed_and_step) {
   EXPECT_EQ(one.batch(int64_t{1} << 50, 2).tokens, two.batch(int64_t{1} << 50, 2).tokens);
 }
 
-TEST(TextData, micro_steps_walk_through_the_same_rows) {
+TEST(TrainingData, micro_steps_walk_through_the_same_rows) {
   const ScratchFolder folder;
   write_documents(folder, 6, 50, 100);
-  const TextData single = load(folder.path(), {.tokens = 40, .seed = 2}),
-                 grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
+  const TrainingData single = load(folder.path(), {.tokens = 40, .seed = 2}),
+                     grouped = load(folder.path(), {.tokens = 40, .seed = 2, .micro_steps = 4});
   for (int64_t step = 0; step < 2 * grouped.num_rows(); ++step) {
     int64_t num_valid = 0;
     for (int micro_step = 0; micro_step < 4; ++micro_step) {
@@ -168,16 +172,16 @@ TEST(TextData, micro_steps_walk_through_the_same_rows) {
   }
 }
 
-TEST(TextData, validation_part_is_disjoint_and_does_not_depend_on_the_seed) {
+TEST(TrainingData, validation_part_is_disjoint_and_does_not_depend_on_the_seed) {
   const ScratchFolder folder;
   const std::string text = random_bytes(32 * 200, 8);
   write_file(folder / "t.txt", text);
   std::multiset<std::string> first;
   for (const uint64_t seed : {1, 2}) {
-    const TextData data = load(folder / "t.txt", {.tokens = 32, .seed = seed, .validation_fraction = 0.1});
+    const TrainingData data = load(folder / "t.txt", {.tokens = 32, .seed = seed}, 0.1);
     EXPECT_EQ(data.num_validation_rows(), 20);
     EXPECT_EQ(data.num_rows(), 180);
-    EXPECT_EQ(data.num_bytes() + data.num_validation_bytes(), static_cast<int64_t>(text.size()));
+    EXPECT_EQ(data.num_tokens() + data.num_validation_tokens(), static_cast<int64_t>(text.size()));
     std::multiset<std::string> held_out, all;
     for (int64_t row = 0; row < data.num_validation_rows(); ++row) {
       for (const auto& piece : checked_pieces(data.validation_batch(row), data)) held_out.insert(piece);
@@ -197,13 +201,13 @@ TEST(TextData, validation_part_is_disjoint_and_does_not_depend_on_the_seed) {
       EXPECT_EQ(count, 5) << quarter;
     }
   }
-  const TextData tiny = load(folder / "t.txt", {.tokens = 32 * 100, .validation_fraction = 0.0001});
+  const TrainingData tiny = load(folder / "t.txt", {.tokens = 32 * 100}, 0.0001);
   EXPECT_EQ(tiny.num_validation_rows(), 1);
   EXPECT_EQ(tiny.num_rows(), 1);
-  EXPECT_EQ(load(folder / "t.txt", {.tokens = 32 * 100, .validation_fraction = 0.9999}).num_rows(), 1);
+  EXPECT_EQ(load(folder / "t.txt", {.tokens = 32 * 100}, 0.9999).num_rows(), 1);
 }
 
-TEST(TextData, bytes_are_tokens) {
+TEST(TrainingData, bytes_are_tokens) {
   const ScratchFolder folder;
   write_file(folder / "x", std::string("\x00\xff\x7f\x80", 4));
   const auto batch = load(folder / "x", {.tokens = 6}).batch(0);
@@ -213,10 +217,10 @@ TEST(TextData, bytes_are_tokens) {
   EXPECT_EQ(batch.segments, (std::vector<int32_t>{0, 4}));
 }
 
-TEST(TextData, threads_share_it) {
+TEST(TrainingData, threads_share_it) {
   const ScratchFolder folder;
   write_documents(folder, 9, 40, 90);
-  const TextData data = load(folder.path(), {.tokens = 30, .seed = 4}), alone = load(folder.path(), {.tokens = 30, .seed = 4});
+  const TrainingData data = load(folder.path(), {.tokens = 30, .seed = 4}), alone = load(folder.path(), {.tokens = 30, .seed = 4});
   std::vector<std::vector<std::vector<int32_t>>> seen(4);
   std::vector<std::thread> threads;
   for (size_t i = 0; i < 4; ++i) {
@@ -230,26 +234,29 @@ TEST(TextData, threads_share_it) {
   }
 }
 
-TEST(TextData, errors) {
+TEST(TrainingData, errors) {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder / "empty");
   write_file(folder / "nothing.txt", "");
   write_file(folder / "short.txt", "abc");
-  const auto message = [](std::vector<std::string> paths, const TextDataOptions& options) {
-    const auto data = TextData::load(paths, options);
+  const auto message = [](std::vector<std::string> paths, const DataOptions& options, double validation_fraction = 0) {
+    DataConfig config;
+    config.text = std::move(paths);
+    config.validation_fraction = validation_fraction;
+    const auto data = TrainingData::load(config, options, kBytes);
     EXPECT_FALSE(data);
     return data ? "" : data.error().to_string();
   };
-  EXPECT_NE(message({}, {}).find("no text file or folder"), std::string::npos);
+  EXPECT_NE(message({}, {}).find("no data file or folder"), std::string::npos);
   EXPECT_NE(message({folder / "missing"}, {}).find("No such file"), std::string::npos);
   EXPECT_NE(message({folder / "empty"}, {}).find("has no .txt file"), std::string::npos);
-  EXPECT_NE(message({folder / "nothing.txt"}, {}).find("no text"), std::string::npos);
-  EXPECT_NE(message({folder / "short.txt"}, {.validation_fraction = 0.5}).find("held out"), std::string::npos);
+  EXPECT_NE(message({folder / "nothing.txt"}, {}).find("no data"), std::string::npos);
+  EXPECT_NE(message({folder / "short.txt"}, {}, 0.5).find("held out"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {.tokens = 1}).find("expected 2 to 2^30"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {.tokens = int64_t{1} << 31}).find("expected 2 to 2^30"), std::string::npos);
   EXPECT_NE(message({folder / "short.txt"}, {.micro_steps = 0}).find("at least 1"), std::string::npos);
   for (const double fraction : {-0.1, 1.0, std::nan("")}) {
-    EXPECT_NE(message({folder / "short.txt"}, {.validation_fraction = fraction}).find("validation fraction"), std::string::npos);
+    EXPECT_NE(message({folder / "short.txt"}, {}, fraction).find("validation fraction"), std::string::npos);
   }
 }
 

@@ -1,0 +1,38 @@
+#include "runtime/run/identity.h"
+
+#include <fmt/format.h>
+
+#include "ops/gemm.h"
+#include "runtime/checksum.h"
+
+namespace glim {
+
+Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled) {
+  const TrainConfig& config = setup.config;
+  Settings facts{{"train.tokens", fmt::to_string(config.tokens)},
+                 {"train.micro_steps", fmt::to_string(config.micro_steps)},
+                 {"train.seed", fmt::to_string(config.seed)},
+                 {"train.dtype", std::string(to_string(config.dtype))}};
+  for (const auto& [name, value] : compiled.dims) facts["model." + name] = fmt::to_string(value);
+  Checksum graph;
+  graph.add(setup.graph_text);
+  facts["the model's graph"] = graph.digest().xxh3;
+  facts["the data"] = setup.data->fingerprint();
+  return facts;
+}
+
+Settings run_choices(const TrainConfig& config) {
+  return {{"train.steps", fmt::to_string(config.steps)},
+          {"train.learning_rate", fmt::to_string(config.learning_rate)},
+          {"train.final_learning_rate", fmt::to_string(config.final_learning_rate)},
+          {"train.warmup_steps", fmt::to_string(config.warmup_steps)},
+          {"train.beta1", fmt::to_string(config.adamw.beta1)},
+          {"train.beta2", fmt::to_string(config.adamw.beta2)},
+          {"train.eps", fmt::to_string(config.adamw.eps)},
+          {"train.weight_decay", fmt::to_string(config.adamw.weight_decay)},
+          {"train.max_norm", fmt::to_string(config.adamw.max_norm)},
+          {"train.rematerialise", std::string(to_string(config.rematerialise))},
+          {"the library of matrix products", cpu::product_library()}};
+}
+
+}  // namespace glim

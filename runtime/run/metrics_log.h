@@ -1,0 +1,44 @@
+#pragma once
+// metrics.jsonl: one JSON object a line, for programs. A step has "step" and "loss", a validation "step" and "validation_loss", anything
+// else "step" and "event". Numbers are written so that they read back to the same bits; one that is not finite is null.
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "runtime/run/progress.h"
+
+namespace glim {
+
+[[nodiscard]] std::string step_line(const StepMetrics& metrics, const Progress& progress);
+[[nodiscard]] std::string validation_line(int64_t step, const Evaluation& evaluation);
+[[nodiscard]] std::string event_line(int64_t step, std::string_view event, std::string_view text);
+
+// What one line says.
+struct MetricsLine {
+  int64_t step = 0;
+  std::string event, text;                              // of an event
+  std::vector<std::pair<std::string, double>> numbers;  // all members that are numbers, "step" included
+  [[nodiscard]] std::optional<double> find(std::string_view name) const;
+};
+
+class MetricsLog {
+ public:
+  MetricsLog() = default;
+  MetricsLog(MetricsLog&& other) noexcept;
+  MetricsLog& operator=(MetricsLog&& other) noexcept;
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+  ~MetricsLog();
+
+  // Keeps the lines of steps up to `last_step` (a crash may have left later ones, or half a line), shows them to `seen`, and appends after
+  // them. last_step = 0: a new log.
+  static Result<MetricsLog> open(const std::string& path, int64_t last_step, const std::function<void(const MetricsLine&)>& seen);
+  // The line is in the file when this returns (not necessarily on the disk).
+  Status append(const std::string& line);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace glim

@@ -1,0 +1,200 @@
+#include "runtime/run/training_run.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "models/hf_config.h"
+#include "runtime/atomic_file.h"
+#include "runtime/run/identity.h"
+
+namespace glim {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr double kReportSeconds = 20;  // run.html is written this often at most while nothing else happens
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return io_error(path, "cannot create the folder", error.value());
+  return ok();
+}
+
+}  // namespace
+
+std::string TrainingRun::path(std::string_view name) const { return (fs::path(trainer_->config().output) / name).string(); }
+
+double TrainingRun::elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+Result<TrainingRun> TrainingRun::open(const TrainConfig& config, const std::string& resume, RunObserver& observer) {
+  TrainingRun run;
+  run.observer_ = &observer;
+  run.start_ = run.report_time_ = std::chrono::steady_clock::now();
+  if (config.output.empty() && resume == "auto")
+    return invalid_argument("--resume auto looks in the run's folder, but 'output' names none");
+  GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
+  run.trainer_ = std::make_unique<Trainer>(std::move(trainer));
+  if (!config.output.empty()) {
+    GLIM_TRY(make_folder(config.output));
+    GLIM_ASSIGN(run.checkpoints_,
+                CheckpointFolder::open(run.path("checkpoints"), {config.checkpoint.keep_last, config.checkpoint.keep_every}));
+  }
+  GLIM_TRY(run.resume_from(resume));
+  return run;
+}
+
+TrainingState TrainingRun::state() const {
+  TrainingState state;
+  state.step = trainer_->steps_done();
+  state.skipped_in_a_row = trainer_->skipped_in_a_row();
+  state.identity = run_identity(trainer_->setup(), trainer_->model().compiled());
+  state.choices = run_choices(trainer_->config());
+  state.configuration = trainer_->config().source_text;
+  Result<std::string> hf_config = hf_config_from_spec(trainer_->setup().source.spec, trainer_->config().dtype);
+  if (hf_config) state.hf_config = *std::move(hf_config);  // a model that has no such configuration is saved without one
+  return state;
+}
+
+Status TrainingRun::resume_from(const std::string& resume) {
+  std::vector<int64_t> steps;  // that the folder holds, the highest first
+  if (checkpoints_ != nullptr) {
+    GLIM_ASSIGN(steps, list_checkpoints(checkpoints_->path()));
+  }
+  if (resume.empty()) {
+    if (!steps.empty()) {
+      return invalid_argument(fmt::format("{} holds a run that has reached step {}: go on with --resume auto, or name another output",
+                                          trainer_->config().output, steps.front()));
+    }
+    return start_logs();
+  }
+  std::optional<Checkpoint> found;
+  std::vector<std::string> passed_over;
+  if (resume == "auto") {
+    GLIM_ASSIGN(NewestCheckpoint newest, checkpoints_->newest());
+    found = std::move(newest.found);
+    for (const PassedOver& each : newest.passed_over) passed_over.push_back(fmt::format("passed over: {}", each.reason));
+    if (!found && !steps.empty()) {
+      return invalid_file(fmt::format("none of the {} checkpoints in {} can be used; {}", steps.size(), checkpoints_->path(),
+                                      fmt::join(passed_over, "; ")));
+    }
+  } else {
+    GLIM_ASSIGN(found, open_checkpoint(resume));
+    // Otherwise the next --resume auto would go on from a later one, which this run has never reached.
+    if (!steps.empty() && steps.front() > found->state.step) {
+      return invalid_argument(
+          fmt::format("{} also holds the checkpoint of step {}, after step {}: move it away first, or name another output",
+                      checkpoints_->path(), steps.front(), found->state.step));
+    }
+  }
+  if (!found) {
+    GLIM_TRY(start_logs());
+    event("started", "a new run: there is no checkpoint to go on from");
+    return ok();
+  }
+  GLIM_ASSIGN(const Resumed resumed, restore(trainer_->model(), *found, state()));
+  trainer_->set_position(resumed.state.step, resumed.state.skipped_in_a_row);
+  last_saved_ = fs::weakly_canonical(found->path).parent_path() == fs::weakly_canonical(path("checkpoints")) ? found->state.step : -1;
+  GLIM_TRY(start_logs());
+  for (const std::string& each : passed_over) event("warning", each);
+  event("resumed", fmt::format("resumed after step {} from {}", resumed.state.step, found->path));
+  for (const std::string& each : resumed.changed_choices) event("warning", each);
+  return ok();
+}
+
+Status TrainingRun::start_logs() {
+  progress_.elapsed_seconds = elapsed();
+  if (checkpoints_ == nullptr) return ok();
+  report_ = RunReport(*trainer_);
+  GLIM_ASSIGN(MetricsLog log,
+              MetricsLog::open(path("metrics.jsonl"), trainer_->steps_done(), [&](const MetricsLine& line) { report_.add(line); }));
+  log_ = std::make_unique<MetricsLog>(std::move(log));
+  GLIM_TRY(write_file_atomically(path("train.toml"), trainer_->config().source_text));
+  return write_file_atomically(path("run.html"), report_.html("running", progress_));
+}
+
+void TrainingRun::log(const std::string& line) {
+  if (log_ == nullptr || has_log_failed_) return;
+  if (const Status status = log_->append(line); !status) {
+    has_log_failed_ = true;
+    event("warning", fmt::format("metrics.jsonl ends here: {}", status.error().to_string()));
+  }
+}
+
+void TrainingRun::event(std::string_view event, const std::string& text) {
+  const int64_t step = trainer_->steps_done();
+  observer_->on_event(step, event, text);
+  report_.add_event(step, event, text);
+  log(event_line(step, event, text));
+}
+
+void TrainingRun::write_report(std::string_view status) {
+  report_time_ = std::chrono::steady_clock::now();
+  progress_.elapsed_seconds = elapsed();
+  progress_.resident_bytes = resident_bytes();
+  if (checkpoints_ == nullptr) return;
+  if (const Status written = write_file_atomically(path("run.html"), report_.html(status, progress_)); !written)
+    observer_->on_event(trainer_->steps_done(), "warning", written.error().to_string());
+}
+
+Status TrainingRun::validate() {
+  if (trainer_->data().num_validation_rows() == 0 || last_validated_ == trainer_->steps_done()) return ok();
+  GLIM_ASSIGN(const Evaluation evaluation, trainer_->validate());
+  last_validated_ = trainer_->steps_done();
+  observer_->on_validation(last_validated_, evaluation);
+  report_.add(last_validated_, evaluation);
+  log(validation_line(last_validated_, evaluation));
+  return ok();
+}
+
+// The last save is waited for, and its error is the run's. Any other goes on beside the training, which a full disk does not end.
+Status TrainingRun::save_checkpoint(bool is_last) {
+  const int64_t step = trainer_->steps_done();
+  if (checkpoints_ == nullptr || last_saved_ == step) return is_last && checkpoints_ != nullptr ? checkpoints_->wait() : ok();
+  if (const Status before = checkpoints_->save(trainer_->model(), state()); !before)
+    event("warning", fmt::format("not saved, training goes on: {}", before.error().to_string()));
+  last_saved_ = step;
+  if (is_last) GLIM_TRY(checkpoints_->wait());
+  event("checkpoint", fmt::format("{} {}", is_last ? "saved" : "saving", checkpoints_->path() + "/" + checkpoint_name(step)));
+  return ok();
+}
+
+Result<RunEnd> TrainingRun::finish(RunEnd end) {
+  if (end != RunEnd::kStopped) GLIM_TRY(validate());
+  if (end == RunEnd::kStopped) event("stopped", fmt::format("told to stop after step {}", trainer_->steps_done()));
+  const Status saved = save_checkpoint(true);
+  if (saved && end != RunEnd::kStopped && checkpoints_ != nullptr) {
+    GLIM_TRY(trainer_->save(path("model")));
+    event("finished", fmt::format("weights written to {}", path("model")));
+  }
+  write_report(end == RunEnd::kFinished ? "finished" : end == RunEnd::kStopped ? "stopped" : "stopped (out of time)");
+  GLIM_TRY(saved);
+  return end;
+}
+
+Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
+  const TrainConfig& config = trainer_->config();
+  ProgressMeter meter(config, trainer_->steps_done());
+  while (trainer_->steps_done() < config.steps) {
+    if (stop) return finish(RunEnd::kStopped);
+    if (config.max_seconds > 0 && elapsed() >= config.max_seconds) return finish(RunEnd::kOutOfTime);
+    Result<StepMetrics> metrics = trainer_->step();
+    if (!metrics) {
+      event("failed", metrics.error().to_string());
+      if (const Status saved = save_checkpoint(true); !saved) event("warning", saved.error().to_string());
+      write_report("failed");
+      return metrics.error();
+    }
+    progress_ = meter.add(*metrics, elapsed());
+    observer_->on_step(*metrics, progress_);
+    report_.add(*metrics);
+    log(step_line(*metrics, progress_));
+    if (metrics->skipped) event("skipped", "the gradients were not finite: parameters and moments stay as they were");
+    if (config.validate_every > 0 && metrics->step % config.validate_every == 0) GLIM_TRY(validate());
+    if (config.checkpoint.every > 0 && metrics->step % config.checkpoint.every == 0) GLIM_TRY(save_checkpoint(false));
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - report_time_).count() > kReportSeconds) write_report("running");
+  }
+  return finish(RunEnd::kFinished);
+}
+
+}  // namespace glim
