@@ -52,6 +52,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   const Status status = body();
+  if (status && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    std::fprintf(stderr, "glim: the output could not be written\n");
+    return exit_code(ErrorCode::kIo);
+  }
   if (status) return 0;
   std::fprintf(stderr, "glim: %s\n", status.error().to_string().c_str());
   return exit_code(status.error().code);

@@ -121,6 +121,7 @@ Result<Evaluation> Trainer::validate(int64_t max_rows) {
 }
 
 Status Trainer::save(const std::string& folder) {
+  if (setup_->source.spec.hf.model_type.empty()) return save_weights(*model_, folder, "");  // a model of no Hugging Face family
   GLIM_ASSIGN(const std::string config_json, hf_config_from_spec(setup_->source.spec, config().dtype));
   return save_weights(*model_, folder, config_json);
 }
