@@ -16,10 +16,8 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
   std::vector<std::string> known;
   for (const CLI::App* command : chosen->get_subcommands({})) known.push_back(command->get_name());
   const bool wants_command = !known.empty();
-  for (const CLI::Option* option : chosen->get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      if (!wants_command) known.push_back("--" + name);
-    }
+  for (const CLI::Option* option : wants_command ? std::vector<const CLI::Option*>{} : chosen->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   for (const std::string& word : app->remaining(/*recurse=*/true)) {
     if (word.starts_with("-") != wants_command) text += glim::did_you_mean(word, known);

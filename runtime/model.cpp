@@ -46,9 +46,7 @@ double HostTensor::at(int64_t i) const { return read_element(type.dtype, bytes.d
 Result<Model> Model::create(CompiledModel compiled, int num_threads) {
   Model model;
   model.compiled_ = std::make_unique<CompiledModel>(std::move(compiled));
-  std::vector<const MemoryPlan*> plans;
-  for (const auto& program : model.compiled_->programs) plans.push_back(&program->plan);
-  GLIM_ASSIGN(Arenas arenas, Arenas::allocate(largest(plans)));
+  GLIM_ASSIGN(Arenas arenas, Arenas::allocate(model.compiled_->arena_bytes()));
   model.arenas_ = std::make_unique<Arenas>(std::move(arenas));
   model.executor_ = std::make_unique<CpuExecutor>(num_threads);
   for (const auto& program : model.compiled_->programs) model.executables_.emplace_back(*program, *model.arenas_);

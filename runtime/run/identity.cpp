@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "ops/gemm.h"
-#include "runtime/checksum.h"
 
 namespace glim {
 
@@ -16,9 +15,7 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
                  {"data.validation_fraction", fmt::to_string(config.data.validation_fraction)},
                  {"data.overlong", config.data.overlong == Overlong::kDrop ? "drop" : "split"}};
   for (const auto& [name, value] : compiled.dims) facts["model." + name] = fmt::to_string(value);
-  Checksum graph;
-  graph.add(setup.graph_text);
-  facts["the model's graph"] = graph.digest().xxh3;
+  facts["the model's graph"] = setup.graph_digest;
   facts["the data"] = setup.data->fingerprint();
   return facts;
 }

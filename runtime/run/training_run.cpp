@@ -14,13 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double kReportSeconds = 20;  // run.html is written this often at most while nothing else happens
 
-Status make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return io_error(path, "cannot create the folder", error.value());
-  return ok();
-}
-
 }  // namespace
 
 std::string TrainingRun::path(std::string_view name) const { return (fs::path(trainer_->config().output) / name).string(); }
@@ -35,8 +28,12 @@ Result<TrainingRun> TrainingRun::open(const TrainConfig& config, const std::stri
     return invalid_argument("--resume auto looks in the run's folder, but 'output' names none");
   GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
   run.trainer_ = std::make_unique<Trainer>(std::move(trainer));
+  run.unchanging_.identity = run_identity(run.trainer_->setup(), run.trainer_->model().compiled());
+  run.unchanging_.choices = run_choices(config);
+  run.unchanging_.configuration = config.source_text;
+  Result<std::string> hf_config = checkpoint_config(run.trainer_->setup().source.spec, config.dtype);
+  if (hf_config) run.unchanging_.hf_config = *std::move(hf_config);  // one that cannot be written: saved without
   if (!config.output.empty()) {
-    GLIM_TRY(make_folder(config.output));
     GLIM_ASSIGN(run.checkpoints_,
                 CheckpointFolder::open(run.path("checkpoints"), {config.checkpoint.keep_last, config.checkpoint.keep_every}));
   }
@@ -45,14 +42,9 @@ Result<TrainingRun> TrainingRun::open(const TrainConfig& config, const std::stri
 }
 
 TrainingState TrainingRun::state() const {
-  TrainingState state;
+  TrainingState state = unchanging_;
   state.step = trainer_->steps_done();
   state.skipped_in_a_row = trainer_->skipped_in_a_row();
-  state.identity = run_identity(trainer_->setup(), trainer_->model().compiled());
-  state.choices = run_choices(trainer_->config());
-  state.configuration = trainer_->config().source_text;
-  Result<std::string> hf_config = hf_config_from_spec(trainer_->setup().source.spec, trainer_->config().dtype);
-  if (hf_config) state.hf_config = *std::move(hf_config);  // a model that has no such configuration is saved without one
   return state;
 }
 

@@ -57,6 +57,7 @@ class TrainingRun {
 
   std::unique_ptr<Trainer> trainer_;
   RunObserver* observer_ = nullptr;
+  TrainingState unchanging_;                       // what all checkpoints of the run say: all but the position
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: nothing is kept
   std::unique_ptr<MetricsLog> log_;
   RunReport report_;
