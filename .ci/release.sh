@@ -3,7 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset release
-targets=(glim glim_shared)
-cmake --build --preset release --target help | grep '^gpu_test' >/dev/null && targets+=(gpu_test)
-cmake --build --preset release --target "${targets[@]}"
-[ ${#targets[@]} -eq 2 ] || build/release/tests/gpu_test
+gpu_test=$(cmake --build --preset release --target help | grep -o '^gpu_test' || true)
+cmake --build --preset release --target glim glim_shared ${gpu_test:+"$gpu_test"}
+[ -z "$gpu_test" ] || build/release/tests/gpu_test

@@ -1,6 +1,5 @@
 // glim bench step: how fast a training step of a model runs here, and where its time goes.
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 #include <map>
 
@@ -17,6 +15,7 @@
 #include "ops/builtin_ops.h"
 #include "runtime/model.h"
 #include "runtime/random.h"
+#include "runtime/run/progress.h"
 #include "runtime/trainer.h"
 
 namespace glim::cli {
@@ -43,12 +42,6 @@ Status set_random_inputs(Model& model, int64_t tokens) {
   return model.set_scalar(kLearningRateName, 1e-3);
 }
 
-size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  size_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
 size_t peak_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -19,9 +19,7 @@ Json part(const DataStatistics::Part& p) {
 Json describe(const TrainingSetup& setup) {
   const TrainConfig& config = setup.config;
   const DataStatistics& data = setup.data->statistics();
-  std::vector<const MemoryPlan*> plans;
-  for (const auto& program : setup.compiled.programs) plans.push_back(&program->plan);
-  const std::array<size_t, kNumArenas> bytes = largest(plans);
+  const std::array<size_t, kNumArenas> bytes = setup.compiled.arena_bytes();
   size_t total = 0, saved = 0;
   Json arenas;
   for (size_t a = 0; a < kNumArenas; ++a) {

@@ -16,10 +16,8 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
   std::vector<std::string> known;
   for (const CLI::App* command : chosen->get_subcommands({})) known.push_back(command->get_name());
   const bool wants_command = !known.empty();
-  for (const CLI::Option* option : chosen->get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      if (!wants_command) known.push_back("--" + name);
-    }
+  for (const CLI::Option* option : wants_command ? std::vector<const CLI::Option*>{} : chosen->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   for (const std::string& word : app->remaining(/*recurse=*/true)) {
     if (word.starts_with("-") != wants_command) text += glim::did_you_mean(word, known);
@@ -52,6 +50,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   const Status status = body();
+  if (status && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    std::fprintf(stderr, "glim: the output could not be written\n");
+    return exit_code(ErrorCode::kIo);
+  }
   if (status) return 0;
   std::fprintf(stderr, "glim: %s\n", status.error().to_string().c_str());
   return exit_code(status.error().code);

@@ -1,6 +1,9 @@
 // glim train: a run of training, with its progress, its signals and its exit code.
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include <atomic>
 #include <csignal>
@@ -41,6 +44,7 @@ class ProgressPrinter final : public RunObserver {
     text += fmt::format("  {}  ETA {}{}", in_bytes(static_cast<double>(p.resident_bytes)), in_time(p.remaining_seconds),
                         m.skipped ? "  (skipped: gradients not finite)" : "");
     if (is_terminal_ && !p.due) {
+      text.resize(std::min(text.size(), terminal_columns() - 1));  // a line that wraps could not be taken back
       std::printf("\r\033[K%s", text.c_str());
       has_open_line_ = true;
       std::fflush(stdout);
@@ -65,6 +69,10 @@ class ProgressPrinter final : public RunObserver {
     std::printf("%s%s\n", has_open_line_ ? "\r\033[K" : "", line.c_str());
     std::fflush(stdout);
     has_open_line_ = false;
+  }
+  static size_t terminal_columns() {
+    winsize size{};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
   }
   static std::string in_flops(double per_second) {
     return per_second >= 1e12 ? fmt::format("{:6.1f} TFLOP/s", per_second / 1e12) : fmt::format("{:6.1f} GFLOP/s", per_second / 1e9);
@@ -100,6 +108,8 @@ Status train(const TrainOptions& options) {
   if (!options.json) print_start(config, run.trainer().setup(), run.trainer().model().compiled());
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  std::signal(SIGHUP, ask_to_stop);  // the terminal is gone
+  std::signal(SIGPIPE, SIG_IGN);     // so is whoever read the lines: the run goes on
   GLIM_ASSIGN(const RunEnd end, run.run(stop_asked));
   if (end != RunEnd::kStopped) return ok();
   return Error{ErrorCode::kCancelled,

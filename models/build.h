@@ -45,6 +45,8 @@ struct ModelParameter {
   InitKind init = InitKind::kConstant;
   double init_value = 0;            // standard deviation, or the constant
   std::vector<ParameterName> tied;  // other names of the same leaf
+
+  [[nodiscard]] const std::string& saved_name() const { return hf_name.empty() ? name : hf_name; }  // of its tensor in files
 };
 
 struct BuildOptions {

@@ -20,6 +20,9 @@ Result<ModelSpec> fill_from_hf_config(ModelSpec spec, std::string_view json, con
 // dtype of the weights.
 Result<std::string> hf_config_from_spec(const ModelSpec& spec, DType dtype);
 
+// For a folder of weights: the same, or "" for a model file without [hf] model_type, whose weights have no such configuration.
+Result<std::string> checkpoint_config(const ModelSpec& spec, DType dtype);
+
 // Where a config.json says that tokens are bytes, which Hugging Face has no key for.
 inline constexpr std::string_view kVocabularyPath = "glim.vocabulary";
 

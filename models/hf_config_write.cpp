@@ -93,4 +93,9 @@ Result<std::string> hf_config_from_spec(const ModelSpec& spec, DType dtype) {
   return root.dump(2) + "\n";
 }
 
+Result<std::string> checkpoint_config(const ModelSpec& spec, DType dtype) {
+  if (spec.hf.model_type.empty()) return std::string();
+  return hf_config_from_spec(spec, dtype);
+}
+
 }  // namespace glim

@@ -123,6 +123,18 @@ void block_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix
   }
 }
 
+namespace {
+
+template <class T>
+void tile_product(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T* c, int64_t c_stride, Into into) {
+#ifdef GLIM_OPENBLAS
+  if (k > 0) return blas_product(m, n, k, alpha, a, b, c, c_stride, into);
+#endif
+  block_product(m, n, k, alpha, a, b, c, c_stride, into);
+}
+
+}  // namespace
+
 template <class A, class B, class C>
 void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha, Matrix<A> a, Matrix<B> b, C* c, int64_t c_stride,
           Into into) {
@@ -156,14 +168,7 @@ void gemm(KernelContext& context, int64_t m, int64_t n, int64_t k, double alpha,
         const int64_t length = std::min(kTileDepth, k - depth);
         const Matrix<S> l = widened<S>(a, row, depth, rows, length, left.values),
                         r = widened<S>(b, depth, column, length, columns, right.values);
-        const Into now = depth == 0 ? into : Into::kAdd;
-#ifdef GLIM_OPENBLAS
-        if (length > 0) {
-          blas_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
-          continue;
-        }
-#endif
-        block_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, now);
+        tile_product<S>(rows, columns, length, static_cast<S>(alpha), l, r, target, target_stride, depth == 0 ? into : Into::kAdd);
       }
     }
     if constexpr (!std::is_same_v<S, C>) {

@@ -59,20 +59,21 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-Status AtomicFile::write(std::span<const std::byte> bytes) {
+Status write_all(int file, std::span<const std::byte> bytes, const std::string& path, Checksum* checksum) {
   constexpr size_t kMaxBytes = 1 << 20;  // at once, so that the checksum finds them in the cache
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file_, bytes.data(), std::min(bytes.size(), kMaxBytes));
+    const ssize_t written = ::write(file, bytes.data(), std::min(bytes.size(), kMaxBytes));
     if (written < 0) {
       if (errno == EINTR) continue;
-      return io_error(path_, "cannot write", errno);
+      return io_error(path, "cannot write", errno);
     }
-    if (checksum_ != nullptr) checksum_->add(bytes.first(static_cast<size_t>(written)));
+    if (checksum != nullptr) checksum->add(bytes.first(static_cast<size_t>(written)));
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
   return ok();
 }
 
+Status AtomicFile::write(std::span<const std::byte> bytes) { return write_all(file_, bytes, path_, checksum_); }
 Status AtomicFile::write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
 
 Status AtomicFile::commit() {

@@ -49,6 +49,8 @@ struct TemporaryFolder {
 [[nodiscard]] Status write_file_atomically(const std::string& path, std::string_view content, Checksum* checksum = nullptr);
 // Gives the folder `finished` the name of the folder `path`, its sibling, in one step; the old one is then at `finished`, or gone.
 [[nodiscard]] Status replace_folder(const std::string& finished, const std::string& path);
+// All of the bytes to an open file, however many calls that takes; `checksum` gets what was written. kIo with `path`.
+[[nodiscard]] Status write_all(int file, std::span<const std::byte> bytes, const std::string& path, Checksum* checksum = nullptr);
 [[nodiscard]] Status sync_folder(const std::string& path);
 // The folder that holds `path`: "." for a bare name; a trailing '/' of `path` does not count.
 [[nodiscard]] std::string parent_folder(std::string_view path);

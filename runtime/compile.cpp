@@ -8,7 +8,6 @@ namespace glim {
 namespace {
 
 constexpr std::string_view kNames[] = {"forward", "first", "next", "update"};
-const std::vector<std::string> kTrainingOutputs{"loss", "token_accuracy", "num_correct", "num_valid"};
 
 bool stops_in(std::span<const Pass> passes, const PassOptions& options) {
   return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == options.stop_after; });
@@ -40,6 +39,12 @@ const Program* CompiledModel::find(ProgramKind kind) const {
   return nullptr;
 }
 
+std::array<size_t, kNumArenas> CompiledModel::arena_bytes() const {
+  std::vector<const MemoryPlan*> plans;
+  for (const auto& program : programs) plans.push_back(&program->plan);
+  return largest(plans);
+}
+
 Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOptions& options, ProgramKind kind, BuiltModel& facts) {
   PassOptions driver = options.driver;
   const std::string stop_after = driver.stop_after;
@@ -56,7 +61,7 @@ Result<Graph> lower(const ModelSpec& spec, const OpTable& table, const CompileOp
     if (value != options.runtime_dims.end()) build_options.runtime_dims.insert(*value);
   }
   if (kind == ProgramKind::kForward && !options.forward_outputs.empty()) build_options.outputs = options.forward_outputs;
-  if (build_options.outputs.empty()) build_options.outputs = kTrainingOutputs;
+  if (build_options.outputs.empty()) build_options.outputs.assign(std::begin(kTrainingOutputs), std::end(kTrainingOutputs));
   GLIM_ASSIGN(facts, build(spec, table, build_options));
   Graph graph = std::move(facts.graph);
   if (stop_after == "build") return graph;

@@ -19,6 +19,9 @@ enum class ProgramKind : uint8_t {
 [[nodiscard]] std::string_view to_string(ProgramKind kind);  // "forward", "first", "next", "update"
 [[nodiscard]] std::optional<ProgramKind> parse_program_kind(std::string_view text);
 
+// What a training program gives, and any program whose options do not say.
+inline constexpr std::string_view kTrainingOutputs[] = {"loss", "token_accuracy", "num_correct", "num_valid"};
+
 struct CompileOptions {
   DType real = DType::kF32;                     // parameters and activations
   std::map<std::string, int64_t> runtime_dims;  // T, G, R; those that the model does not have are not looked at
@@ -40,7 +43,8 @@ struct CompiledModel {
   LeafLayout layout;
   std::vector<PassReport> pass_reports;
 
-  [[nodiscard]] const Program* find(ProgramKind kind) const;  // nullptr: was not asked for
+  [[nodiscard]] const Program* find(ProgramKind kind) const;         // nullptr: was not asked for
+  [[nodiscard]] std::array<size_t, kNumArenas> arena_bytes() const;  // enough for every program
 };
 
 // One program as a graph, after all its passes (or after options.driver.stop_after: a pass, "build" or "autodiff"). `facts` takes what the

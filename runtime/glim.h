@@ -357,7 +357,8 @@ struct Sampling {
 class ModelImpl;
 
 // A model with its parameters, compiled for one bucket of tokens and segments. Nothing grows while it is used: memory is planned by load,
-// and by the first generate of a length. Functions that fail leave parameters and optimizer as they were.
+// and by the first generate of a length. Functions that fail leave parameters and optimizer as they were, unless
+// they say otherwise.
 class GLIM_API Model {
  public:
   // `model`: a TOML file, a Hugging Face folder or its config.json, or the name of a model that ships with glim. Errors of a file stand at
@@ -375,8 +376,10 @@ class GLIM_API Model {
   [[nodiscard]] std::vector<ParameterInfo> parameters() const;
 
   // Parameters. Names are the model's own or those of the checkpoint (also for tied ones).
-  Status initialise(uint64_t seed);              // as the model file says; starts the optimizer anew
-  Status load_weights(const std::string& path);  // HF folder or .safetensors file, any float types; starts the optimizer anew
+  Status initialise(uint64_t seed);  // as the model file says; starts the optimizer anew
+  // HF folder or .safetensors file, any float types; starts the optimizer anew. Names and shapes are checked before anything changes; a
+  // value that does not fit its type is found on the way, and leaves the parameters before it loaded.
+  Status load_weights(const std::string& path);
   [[nodiscard]] Result<Tensor> parameter(std::string_view name) const;
   // Same shape, any float type. Moments stay: see reset_optimizer.
   Status set_parameter(std::string_view name, const Tensor& value);

@@ -20,10 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_export_name(const std::string& name) {
-  return name == kConfigName || name == kIndexName || name == kSingleName || (name.starts_with("model-") && name.ends_with(".safetensors"));
-}
-
 Status check_layout(const HfLayout& layout) {
   if (layout.shards.empty() || (!layout.indexed && layout.shards.size() != 1)) {
     return invalid_argument(fmt::format("a checkpoint without an index has one file of weights, not {}", layout.shards.size()));
@@ -73,7 +69,7 @@ Status publish(const std::string& finished, const std::string& path) {
   for (auto at = fs::directory_iterator(path, error); !error && at != fs::directory_iterator(); at.increment(error)) {
     const fs::directory_entry& entry = *at;
     std::error_code ignored;
-    if (entry.is_directory(ignored) || !is_export_name(entry.path().filename().string())) {
+    if (entry.is_directory(ignored) || !is_hf_file_name(entry.path().filename().string())) {
       return invalid_argument(
           fmt::format("{}: not replaced, because it holds {}, which is no part of an exported checkpoint; choose another folder", path,
                       quote(entry.path().filename().string())));

@@ -59,7 +59,7 @@ Result<std::string> find_model(const std::string& path) {
     return Error{
         ErrorCode::kIo,
         fmt::format("there is no file {}, and the folder of model files (GLIM_MODELS) cannot be read: {}", quote(path), error.message()),
-        {folder}};
+        {printable(folder)}};
   if (std::find(shipped.begin(), shipped.end(), path) != shipped.end()) return (fs::path(folder) / (path + ".toml")).string();
   return invalid_argument(fmt::format("there is no file, folder or shipped model {}{}", quote(path), did_you_mean(path, shipped)));
 }

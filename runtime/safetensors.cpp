@@ -220,6 +220,10 @@ FileDType file_dtype(DType dtype) {
   return FileDType::kF32;
 }
 
+TensorSpec tensor_spec(std::string name, const TensorType& type) {
+  return {std::move(name), file_dtype(type.dtype), {type.shape.dims.begin(), type.shape.dims.begin() + type.shape.rank}};
+}
+
 std::optional<uint64_t> checked_bytes(FileDType dtype, std::span<const int64_t> shape) {
   uint64_t count = 1, bits = 0;
   for (const int64_t dim : shape) {

@@ -14,6 +14,7 @@
 
 #include "engine/dtype.h"
 #include "engine/error.h"
+#include "engine/type.h"
 #include "runtime/mapped_file.h"
 
 namespace glim {
@@ -59,6 +60,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // up to kMaxFileRank axes, which may be more than the engine's four
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
+[[nodiscard]] TensorSpec tensor_spec(std::string name, const TensorType& type);
 // Bytes of a tensor; nothing when a dimension is negative, the size overflows, or it is no whole number of bytes.
 [[nodiscard]] std::optional<uint64_t> checked_bytes(FileDType dtype, std::span<const int64_t> shape);
 [[nodiscard]] std::string describe(const TensorSpec& spec);  // "BF16[512,64]"

@@ -12,6 +12,7 @@
 namespace glim {
 namespace {
 
+constexpr int64_t kMaxMicroSteps = 1 << 20;
 constexpr std::string_view kPolicies[] = {"none", "selective", "full", "auto"};
 
 Status read_train(const TomlValue& value, const std::string& file, TrainConfig& config) {
@@ -19,6 +20,8 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
   int64_t seed = static_cast<int64_t>(config.seed);
   GLIM_TRY(take_integer(table, "tokens", 2, config.tokens));
   GLIM_TRY(take_integer(table, "micro_steps", 1, config.micro_steps));
+  if (config.micro_steps > kMaxMicroSteps)
+    return invalid_argument(fmt::format("'micro_steps' must be at most {}, not {}", kMaxMicroSteps, config.micro_steps), table.where());
   GLIM_TRY(take_integer(table, "steps", 1, config.steps));
   GLIM_TRY(take_real(table, "max_seconds", 0, 1e9, config.max_seconds));
   GLIM_TRY(take_real(table, "learning_rate", 0, 1e3, config.learning_rate));

@@ -1,5 +1,5 @@
 #pragma once
-// What `glim train CONFIG.toml` reads. Relative paths are relative to the file.
+// What `glim train CONFIG.toml` reads. Paths are relative to the file, or, where nothing lies there, to the working directory.
 #include <span>
 #include <string>
 #include <vector>

@@ -7,6 +7,7 @@
 #include "engine/print.h"
 #include "models/hf_config.h"
 #include "ops/builtin_ops.h"
+#include "runtime/checksum.h"
 #include "runtime/non_finite.h"
 #include "runtime/weights.h"
 
@@ -41,7 +42,9 @@ Result<TrainingSetup> prepare_training(const TrainConfig& config) {
   options.driver.stop_after = "build";
   BuiltModel facts{Graph(builtin_ops()), {}, {}, {}};
   GLIM_ASSIGN(const Graph as_written, lower(spec, builtin_ops(), options, ProgramKind::kForward, facts));
-  setup.graph_text = print(as_written);
+  Checksum checksum;
+  checksum.add(print(as_written));
+  setup.graph_digest = checksum.digest().xxh3;
   return setup;
 }
 
@@ -121,7 +124,7 @@ Result<Evaluation> Trainer::validate(int64_t max_rows) {
 }
 
 Status Trainer::save(const std::string& folder) {
-  GLIM_ASSIGN(const std::string config_json, hf_config_from_spec(setup_->source.spec, config().dtype));
+  GLIM_ASSIGN(const std::string config_json, checkpoint_config(setup_->source.spec, config().dtype));
   return save_weights(*model_, folder, config_json);
 }
 

@@ -16,7 +16,7 @@ struct TrainingSetup {
   ModelSource source;
   std::unique_ptr<TrainingData> data;
   CompiledModel compiled;
-  std::string graph_text;  // the forward graph as the model file says it, before any pass
+  std::string graph_digest;  // of the forward graph's text as the model file says it, before any pass
   double micro_step_flops = 0, update_flops = 0;
 };
 Result<TrainingSetup> prepare_training(const TrainConfig& config);

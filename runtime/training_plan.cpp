@@ -68,9 +68,7 @@ Result<TrainingPlan> plan_training(const ModelSpec& spec, const OpTable& table, 
     const RematerialisationReport report = describe_saved(joint, context);
     PolicyPlan each{policy, {}, 0, 0, report.saved_bytes, report.recompute_flops, report.recompute_seconds};
     for (const auto& program : model.programs) each.live_bytes_peak = std::max(each.live_bytes_peak, program->plan.live_bytes_peak);
-    std::vector<const MemoryPlan*> plans;
-    for (const auto& program : model.programs) plans.push_back(&program->plan);
-    each.arena_bytes = largest(plans);
+    each.arena_bytes = model.arena_bytes();
     each.total_bytes = std::accumulate(each.arena_bytes.begin(), each.arena_bytes.end(), size_t{0});
     plan.policies.push_back(each);
   }

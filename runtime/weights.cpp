@@ -40,9 +40,8 @@ Status save_weights(const Model& model, const std::string& folder, const std::st
   std::vector<TensorSpec> specs;
   std::map<std::string, std::string> name_of;
   for (const ModelParameter& parameter : model.compiled().parameters) {
-    const Shape& shape = parameter.type.shape;
-    specs.push_back({parameter.hf_name, file_dtype(parameter.type.dtype), {shape.dims.begin(), shape.dims.begin() + shape.rank}});
-    name_of[parameter.hf_name] = parameter.name;
+    specs.push_back(tensor_spec(parameter.saved_name(), parameter.type));
+    name_of[parameter.saved_name()] = parameter.name;
   }
   HfLayout layout = plan_hf_layout(specs);
   if (!config_json.empty()) layout.files.emplace_back(kConfigName, config_json);

@@ -11,7 +11,7 @@
 
 namespace glim::ops {
 
-// A window makes tiles whose corners nobody sees; fewer queries leave less of that, and 48 rows are whole panels of a product.
+// A window makes tiles whose corners nobody sees; fewer queries leave less of that.
 inline constexpr int64_t kQueryTile = 48, kKeyTile = 64;
 
 struct Range {

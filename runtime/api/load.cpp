@@ -11,8 +11,6 @@
 namespace glim::v0 {
 namespace {
 
-constexpr std::string_view kTrainingOutputs[] = {"loss", "token_accuracy", "num_correct", "num_valid"};
-
 glim::Status check_options(const LoadOptions& options) {
   if (!is_float(to_engine(options.dtype)))
     return invalid_argument(fmt::format("dtype is f32, f64 or bf16, not {}", to_string(options.dtype)));
@@ -108,9 +106,7 @@ glim::Result<std::unique_ptr<ModelImpl>> ModelImpl::create(const LoadOptions& op
     GLIM_TRY(impl->model_->initialise(options.seed));
   }
   size_t bytes = 0;
-  std::vector<const MemoryPlan*> plans;
-  for (const auto& program : impl->model_->compiled().programs) plans.push_back(&program->plan);
-  for (const size_t arena : largest(plans)) bytes += arena;
+  for (const size_t arena : impl->model_->compiled().arena_bytes()) bytes += arena;
   impl->log(LogLevel::kInfo, fmt::format("{}: {} parameters, {}, {} tokens in up to {} segments, {} bytes, {} threads", spec.file,
                                          num_elements(impl->model_->compiled().parameters), to_string(options.dtype), options.tokens,
                                          options.segments, bytes, impl->model_->executor().pool().num_threads()));

@@ -67,10 +67,7 @@ glim::Status ModelImpl::save(const std::string& folder) const {
       return invalid_argument(
           fmt::format("parameter '{}' has no checkpoint name: give it one (hf = \"...\") in the model file", parameter.name));
   }
-  std::string config;
-  if (!source_.spec.hf.model_type.empty()) {
-    GLIM_ASSIGN(config, hf_config_from_spec(source_.spec, to_engine(options_.dtype)));
-  }
+  GLIM_ASSIGN(const std::string config, checkpoint_config(source_.spec, to_engine(options_.dtype)));
   return save_weights(*model_, folder, config);
 }
 

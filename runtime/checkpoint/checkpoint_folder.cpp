@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <new>
 #include <vector>
 
 #include "runtime/atomic_file.h"
@@ -122,7 +123,11 @@ Status CheckpointFolder::save(const Model& model, const TrainingState& state) {
   finished_ = false;
   writer_ = std::thread([this, state, state_text = std::move(*state_text), snapshot_seconds] {
     block_signals();
-    outcome_.emplace(write(state, state_text));
+    try {
+      outcome_.emplace(write(state, state_text));
+    } catch (const std::bad_alloc&) {
+      outcome_.emplace(Error{ErrorCode::kOutOfMemory, "no memory for writing it"});
+    }
     if (*outcome_) {
       (**outcome_).snapshot_seconds = snapshot_seconds;
     } else {

@@ -44,7 +44,8 @@ class CheckpointFolder {
   Status save(const Model& model, const TrainingState& state);
   // The result of the save in flight, or of the last one when nobody has heard of it; ok when there is none. kIo says what failed.
   Status wait();
-  [[nodiscard]] bool saving() const { return writer_.joinable() && !finished_; }             // when false, wait() does not wait
+  [[nodiscard]] bool started() const { return writer_.joinable(); }               // after save(): whether this save is on its way, or done
+  [[nodiscard]] bool saving() const { return writer_.joinable() && !finished_; }  // when false, wait() does not wait
   [[nodiscard]] const std::optional<SaveReport>& last_saved() const { return last_saved_; }  // as of the last save() or wait()
 
   // find_newest_checkpoint of this folder, after wait(). Those passed over do not count as kept ones.

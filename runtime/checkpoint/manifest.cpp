@@ -31,8 +31,7 @@ std::string seal_of(std::string_view text) {
 
 bool is_checkpoint_file(std::string_view name) {
   if (!is_plain_file_name(name)) return false;
-  return name == kStateName || name == kConfigurationName || name == kOptimizerName || name == kConfigName || name == kSingleName ||
-         name == kIndexName || (name.starts_with("model-") && name.ends_with(".safetensors"));
+  return name == kStateName || name == kConfigurationName || name == kOptimizerName || is_hf_file_name(name);
 }
 
 Result<uint64_t> count_of(const json& object, const char* key, const std::string& where) {

@@ -8,11 +8,6 @@
 namespace glim {
 namespace {
 
-TensorSpec spec_of(std::string name, const TensorType& type) {
-  const Shape& shape = type.shape;
-  return {std::move(name), file_dtype(type.dtype), {shape.dims.begin(), shape.dims.begin() + shape.rank}};
-}
-
 std::vector<TensorSpec> specs_of(const std::vector<StateTensor>& tensors) {
   std::vector<TensorSpec> specs;
   for (const StateTensor& tensor : tensors) specs.push_back(tensor.spec);
@@ -25,11 +20,11 @@ Result<StateTensors> list_state(const CompiledModel& model) {
   StateTensors out;
   std::map<std::string, std::string, std::less<>> optimizer_names{{std::string(kStepName), std::string(kStepName)}};
   for (const ModelParameter& parameter : model.parameters) {
-    const std::string& name = parameter.hf_name.empty() ? parameter.name : parameter.hf_name;
+    const std::string& name = parameter.saved_name();
     if (model.layout.find(parameter.name) == nullptr)
       return invalid_argument(
           fmt::format("no program of the model reads the parameter '{}', so its value cannot be saved", parameter.name));
-    out.weights.push_back({parameter.name, spec_of(name, parameter.type)});
+    out.weights.push_back({parameter.name, tensor_spec(name, parameter.type)});
     optimizer_names[master_name(parameter.name)] = master_name(name);
     for (const int k : {0, 1}) optimizer_names[moment_name(parameter.name, k)] = moment_name(name, k);
   }
@@ -37,7 +32,7 @@ Result<StateTensors> list_state(const CompiledModel& model) {
     if (slot.arena != Arena::kOptimizer) continue;
     const auto name = optimizer_names.find(state);
     GLIM_CHECK(name != optimizer_names.end(), "optimizer state without a name in checkpoints: " + state);
-    out.optimizer.push_back({state, spec_of(name->second, slot.type)});
+    out.optimizer.push_back({state, tensor_spec(name->second, slot.type)});
   }
   return out;
 }

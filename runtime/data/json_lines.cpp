@@ -8,6 +8,7 @@
 
 #include "engine/quote.h"
 #include "engine/suggest.h"
+#include "models/strict_json.h"
 
 namespace glim {
 namespace {
@@ -17,7 +18,6 @@ using nlohmann::json;
 enum Key : size_t { kText, kPrompt, kCompletion, kInputIds, kLabels, kNumKeys };
 constexpr std::string_view kKeys[] = {"text", "prompt", "completion", "input_ids", "labels"};
 constexpr std::string_view kForms = R"({"text"}, {"prompt", "completion"} or {"input_ids", "labels"})";
-constexpr size_t kMaxDepth = 32;
 
 // One line, read without building a tree: what it holds goes straight to `texts` and `ids`; the first thing that is wrong stops it.
 class DocumentReader final : public nlohmann::json_sax<json> {
@@ -118,7 +118,7 @@ class DocumentReader final : public nlohmann::json_sax<json> {
     (key_ == kLabels ? labels_ : ids_).push_back(static_cast<int32_t>(number));
     return true;
   }
-  bool open() { return ++depth_ <= kMaxDepth || fail(fmt::format("nested deeper than {} levels", kMaxDepth)); }
+  bool open() { return ++depth_ <= kMaxJsonDepth || fail(fmt::format("nested deeper than {} levels", kMaxJsonDepth)); }
   bool close() {
     --depth_;
     return true;

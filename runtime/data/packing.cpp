@@ -4,18 +4,19 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/random.h"
+
 namespace glim {
 namespace {
 
-// splitmix64: the n-th number is a function of the seed alone, the same on every machine (std::shuffle is not).
+// The n-th number is a function of the seed alone, the same on every machine (std::shuffle is not).
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15ULL;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
+    const uint64_t value = mix_bits(state_);
+    state_ += kMixStep;
+    return value;
   }
   // Uniform below `bound` > 0, without the bias of a remainder.
   uint64_t below(uint64_t bound) {

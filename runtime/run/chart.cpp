@@ -21,7 +21,8 @@ std::vector<double> ticks(const Axis& axis, int count) {
   const double factor = raw / power;
   const double step = power * (factor < 1.5 ? 1 : factor < 3.5 ? 2 : factor < 7.5 ? 5 : 10);
   std::vector<double> out;
-  for (double k = std::ceil(axis.low / step - 1e-9); k * step <= axis.high + step * 1e-9; ++k) out.push_back(k * step);
+  const double first = std::ceil(axis.low / step - 1e-9);
+  for (int k = 0; k <= 2 * count && (first + k) * step <= axis.high + step * 1e-9; ++k) out.push_back((first + k) * step);
   return out;
 }
 
@@ -35,7 +36,9 @@ Axis cover(const Chart& chart, double CurvePoint::*field, bool from_zero, double
   }
   if (axis.low > axis.high) axis = {0, 1};
   if (from_zero) axis.low = std::min(0.0, axis.low);
-  const double span = axis.high - axis.low, extra = span > 0 ? span * margin : std::max(std::fabs(axis.high) * 0.1, 1e-12);
+  const double span = axis.high - axis.low;
+  // A series that is constant but for rounding is drawn as a constant.
+  const double extra = span > 1e-9 * std::fabs(axis.high) ? span * margin : std::max(std::fabs(axis.high) * 0.1, 1e-12);
   axis.high += extra;
   if (!from_zero) axis.low -= extra;
   return axis;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/checksum.h"
+#include "runtime/backend.h"
 #include "runtime/device.h"
 
 namespace glim {
@@ -12,11 +12,11 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
   Settings facts{{"train.tokens", fmt::to_string(config.tokens)},
                  {"train.micro_steps", fmt::to_string(config.micro_steps)},
                  {"train.seed", fmt::to_string(config.seed)},
-                 {"train.dtype", std::string(to_string(config.dtype))}};
+                 {"train.dtype", std::string(to_string(config.dtype))},
+                 {"data.validation_fraction", fmt::to_string(config.data.validation_fraction)},
+                 {"data.overlong", config.data.overlong == Overlong::kDrop ? "drop" : "split"}};
   for (const auto& [name, value] : compiled.dims) facts["model." + name] = fmt::to_string(value);
-  Checksum graph;
-  graph.add(setup.graph_text);
-  facts["the model's graph"] = graph.digest().xxh3;
+  facts["the model's graph"] = setup.graph_digest;
   facts["the data"] = setup.data->fingerprint();
   return facts;
 }

@@ -101,14 +101,7 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t last_step, 
 
 Status MetricsLog::append(const std::string& line) {
   const std::string text = line + "\n";
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = ::write(file_, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return io_error(path_, "cannot write", errno);
-    done += static_cast<size_t>(written);
-  }
-  return ok();
+  return write_all(file_, std::as_bytes(std::span(text)), path_);
 }
 
 }  // namespace glim

@@ -63,9 +63,7 @@ std::string program_table(const Program& program) {
 }
 
 std::string memory_table(const CompiledModel& compiled) {
-  std::vector<const MemoryPlan*> plans;
-  for (const auto& program : compiled.programs) plans.push_back(&program->plan);
-  const std::array<size_t, kNumArenas> bytes = largest(plans);
+  const std::array<size_t, kNumArenas> bytes = compiled.arena_bytes();
   double total = 0;
   for (const size_t each : bytes) total += static_cast<double>(each);
   std::string html = "<div class=card><table><tr><th>arena<th>bytes<th class=text>share</tr>";

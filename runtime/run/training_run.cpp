@@ -14,13 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double kReportSeconds = 20;  // run.html is written this often at most while nothing else happens
 
-Status make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return io_error(path, "cannot create the folder", error.value());
-  return ok();
-}
-
 }  // namespace
 
 std::string TrainingRun::path(std::string_view name) const { return (fs::path(trainer_->config().output) / name).string(); }
@@ -35,8 +28,12 @@ Result<TrainingRun> TrainingRun::open(const TrainConfig& config, const std::stri
     return invalid_argument("--resume auto looks in the run's folder, but 'output' names none");
   GLIM_ASSIGN(Trainer trainer, Trainer::create(config));
   run.trainer_ = std::make_unique<Trainer>(std::move(trainer));
+  run.unchanging_.identity = run_identity(run.trainer_->setup(), run.trainer_->model().compiled());
+  run.unchanging_.choices = run_choices(config);
+  run.unchanging_.configuration = config.source_text;
+  Result<std::string> hf_config = checkpoint_config(run.trainer_->setup().source.spec, config.dtype);
+  if (hf_config) run.unchanging_.hf_config = *std::move(hf_config);  // one that cannot be written: saved without
   if (!config.output.empty()) {
-    GLIM_TRY(make_folder(config.output));
     GLIM_ASSIGN(run.checkpoints_,
                 CheckpointFolder::open(run.path("checkpoints"), {config.checkpoint.keep_last, config.checkpoint.keep_every}));
   }
@@ -45,14 +42,9 @@ Result<TrainingRun> TrainingRun::open(const TrainConfig& config, const std::stri
 }
 
 TrainingState TrainingRun::state() const {
-  TrainingState state;
+  TrainingState state = unchanging_;
   state.step = trainer_->steps_done();
   state.skipped_in_a_row = trainer_->skipped_in_a_row();
-  state.identity = run_identity(trainer_->setup(), trainer_->model().compiled());
-  state.choices = run_choices(trainer_->config());
-  state.configuration = trainer_->config().source_text;
-  Result<std::string> hf_config = hf_config_from_spec(trainer_->setup().source.spec, trainer_->config().dtype);
-  if (hf_config) state.hf_config = *std::move(hf_config);  // a model that has no such configuration is saved without one
   return state;
 }
 
@@ -150,9 +142,15 @@ Status TrainingRun::validate() {
 // The last save is waited for, and its error is the run's. Any other goes on beside the training, which a full disk does not end.
 Status TrainingRun::save_checkpoint(bool is_last) {
   const int64_t step = trainer_->steps_done();
-  if (checkpoints_ == nullptr || last_saved_ == step) return is_last && checkpoints_ != nullptr ? checkpoints_->wait() : ok();
-  if (const Status before = checkpoints_->save(trainer_->model(), state()); !before)
-    event("warning", fmt::format("not saved, training goes on: {}", before.error().to_string()));
+  if (checkpoints_ == nullptr) return ok();
+  if (last_saved_ == step) {  // by the save of this step, which may still be on its way
+    const Status saved = is_last ? checkpoints_->wait() : ok();
+    if (saved) return ok();
+    event("warning", fmt::format("not saved, trying again: {}", saved.error().to_string()));
+  }
+  const Status status = checkpoints_->save(trainer_->model(), state());
+  if (!status) event("warning", fmt::format("not saved{}: {}", is_last ? "" : ", training goes on", status.error().to_string()));
+  if (!checkpoints_->started()) return is_last ? status : ok();  // otherwise the error is that of an earlier save
   last_saved_ = step;
   if (is_last) GLIM_TRY(checkpoints_->wait());
   event("checkpoint", fmt::format("{} {}", is_last ? "saved" : "saving", checkpoints_->path() + "/" + checkpoint_name(step)));
@@ -160,16 +158,26 @@ Status TrainingRun::save_checkpoint(bool is_last) {
 }
 
 Result<RunEnd> TrainingRun::finish(RunEnd end) {
-  if (end != RunEnd::kStopped) GLIM_TRY(validate());
-  if (end == RunEnd::kStopped) event("stopped", fmt::format("told to stop after step {}", trainer_->steps_done()));
-  const Status saved = save_checkpoint(true);
-  if (saved && end != RunEnd::kStopped && checkpoints_ != nullptr) {
-    GLIM_TRY(trainer_->save(path("model")));
+  if (end == RunEnd::kStopped) {
+    event("stopped", fmt::format("told to stop after step {}", trainer_->steps_done()));
+  } else if (const Status validated = validate(); !validated) {
+    return fail(validated.error());
+  }
+  if (const Status saved = save_checkpoint(true); !saved) return fail(saved.error());
+  if (end != RunEnd::kStopped && checkpoints_ != nullptr) {
+    if (const Status saved = trainer_->save(path("model")); !saved) return fail(saved.error());
     event("finished", fmt::format("weights written to {}", path("model")));
   }
   write_report(end == RunEnd::kFinished ? "finished" : end == RunEnd::kStopped ? "stopped" : "stopped (out of time)");
-  GLIM_TRY(saved);
   return end;
+}
+
+// What was reached is kept, and every log says why it ends.
+Error TrainingRun::fail(const Error& error) {
+  event("failed", error.to_string());
+  if (const Status saved = save_checkpoint(true); !saved) event("warning", saved.error().to_string());
+  write_report("failed");
+  return error;
 }
 
 Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
@@ -179,19 +187,16 @@ Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
     if (stop) return finish(RunEnd::kStopped);
     if (config.max_seconds > 0 && elapsed() >= config.max_seconds) return finish(RunEnd::kOutOfTime);
     Result<StepMetrics> metrics = trainer_->step();
-    if (!metrics) {
-      event("failed", metrics.error().to_string());
-      if (const Status saved = save_checkpoint(true); !saved) event("warning", saved.error().to_string());
-      write_report("failed");
-      return metrics.error();
-    }
+    if (!metrics) return fail(metrics.error());
     progress_ = meter.add(*metrics, elapsed());
     observer_->on_step(*metrics, progress_);
     report_.add(*metrics);
     log(step_line(*metrics, progress_));
     if (metrics->skipped) event("skipped", "the gradients were not finite: parameters and moments stay as they were");
-    if (config.validate_every > 0 && metrics->step % config.validate_every == 0) GLIM_TRY(validate());
-    if (config.checkpoint.every > 0 && metrics->step % config.checkpoint.every == 0) GLIM_TRY(save_checkpoint(false));
+    if (config.validate_every > 0 && metrics->step % config.validate_every == 0) {
+      if (const Status validated = validate(); !validated) return fail(validated.error());
+    }
+    if (config.checkpoint.every > 0 && metrics->step % config.checkpoint.every == 0) (void)save_checkpoint(false);
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - report_time_).count() > kReportSeconds) write_report("running");
   }
   return finish(RunEnd::kFinished);

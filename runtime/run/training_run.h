@@ -34,7 +34,7 @@ class TrainingRun {
   static Result<TrainingRun> open(const TrainConfig& config, const std::string& resume, RunObserver& observer);
 
   // Goes on until the configured steps or seconds are over, or `stop` is set (then: after the step under way). A checkpoint is written
-  // at the end of each of these, and model/ when the last step is done. Without an output folder nothing is written.
+  // at the end of each of these, and model/ when the last step or the time is over. Without an output folder nothing is written.
   // A checkpoint or log that cannot be written is an event, and training goes on; only the last checkpoint's error is returned.
   Result<RunEnd> run(const std::atomic<bool>& stop);
 
@@ -46,6 +46,7 @@ class TrainingRun {
   Status start_logs();
   Status validate();
   Result<RunEnd> finish(RunEnd end);
+  Error fail(const Error& error);
   Status save_checkpoint(bool is_last);
   void write_report(std::string_view status);
   void event(std::string_view event, const std::string& text);
@@ -56,6 +57,7 @@ class TrainingRun {
 
   std::unique_ptr<Trainer> trainer_;
   RunObserver* observer_ = nullptr;
+  TrainingState unchanging_;                       // what all checkpoints of the run say: all but the position
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: nothing is kept
   std::unique_ptr<MetricsLog> log_;
   RunReport report_;

@@ -194,6 +194,8 @@ TEST(Run, AnotherRunIsRefusedWithTheDifferenceNamed) {
   expect_names(refusal([](TrainConfig& c) { c.set.emplace_back("num_layers=3"); }), "model.num_layers was 2 and is 3 now");
   expect_names(refusal([](TrainConfig& c) { c.set.emplace_back("sliding_window=4"); }), "model.sliding_window was 8 and is 4 now");
   expect_names(refusal([](TrainConfig& c) { c.set.emplace_back("rope_theta=7777.0"); }), "the model's graph was ");
+  expect_names(refusal([](TrainConfig& c) { c.data.validation_fraction = 0.4; }), "data.validation_fraction was 0.1 and is 0.4 now");
+  expect_names(refusal([](TrainConfig& c) { c.data.overlong = Overlong::kDrop; }), "data.overlong was split and is drop now");
   write_file(runs.folder / "text3.txt", "changed");
   expect_names(refusal([](TrainConfig&) {}), "the data was ");
 }
@@ -344,8 +346,9 @@ TEST(Curve, StaysSmallAndKeepsTheMean) {
 }
 
 TEST(Chart, EmptySinglePointAndConstantSeriesAreDrawn) {
-  for (const std::vector<CurvePoint>& points : {std::vector<CurvePoint>{}, std::vector<CurvePoint>{{3, 7}},
-                                                std::vector<CurvePoint>{{1, 2}, {2, 2}, {3, 2}}, std::vector<CurvePoint>{{1, 0}, {2, 0}}}) {
+  for (const std::vector<CurvePoint>& points :
+       {std::vector<CurvePoint>{}, std::vector<CurvePoint>{{3, 7}}, std::vector<CurvePoint>{{1, 2}, {2, 2}, {3, 2}},
+        std::vector<CurvePoint>{{1, 0}, {2, 0}}, std::vector<CurvePoint>{{1, 0.7}, {2, (0.7 + 0.7 + 0.7) / 3}}}) {
     const std::string svg = to_svg({"A <b>", "unit", {{"x", points}}, false});
     EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
     EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
