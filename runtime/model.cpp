@@ -39,15 +39,6 @@ void write_element(DType dtype, std::byte* bytes, double number) {
   }
 }
 
-// Calls f(i) for every i in [0, count), in parallel.
-template <class F>
-void for_elements(ThreadPool& pool, int64_t count, F&& f) {
-  constexpr int64_t kPerTask = 65536;
-  pool.parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
-    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) f(i);
-  });
-}
-
 }  // namespace
 
 double HostTensor::at(int64_t i) const { return read_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype)); }
