@@ -353,6 +353,11 @@ Status CudaExecutor::write(const TensorView& to, std::span<const std::byte> from
   });
 }
 
+Status CudaExecutor::clear(const TensorView& view) {
+  cuda::clear_view(view, stream());
+  return cuda_status(cudaGetLastError(), "clearing device memory");
+}
+
 Status CudaExecutor::read(const TensorView& from, std::span<std::byte> to) {
   GLIM_CHECK(to.size() == from.type.bytes(), "the bytes are not those of the tensor");
   const auto on = static_cast<cudaStream_t>(stream());
