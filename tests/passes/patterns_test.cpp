@@ -87,7 +87,7 @@ TEST(EmbeddingNorm, RowsAndTheirNormBecomeOneNode) {
 }
 TEST(EmbeddingNorm, StaysWhenTheRowsAreReadTwice) {
   expect_unchanged(fuse_forward, builtin_ops(),
-                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\n%5 = add(%3, %4) : f32[4,6]\noutput \"x\" = %5\n");
+                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\n%5 = mul(%3, %4) : f32[4,6]\noutput \"x\" = %5\n");
 }
 TEST(EmbeddingNorm, StaysWhenTheRowsAreAnOutput) {
   expect_unchanged(fuse_forward, builtin_ops(),
