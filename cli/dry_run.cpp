@@ -27,6 +27,7 @@ Json describe(const TrainingSetup& setup) {
     total += bytes[a];
     if (static_cast<Arena>(a) == Arena::kParameters || static_cast<Arena>(a) == Arena::kOptimizer) saved += bytes[a];
   }
+  const size_t beside = bytes_beside_arenas(config.backend);
   const double rows = static_cast<double>(config.steps) * static_cast<double>(config.micro_steps);
   const double flops = setup.micro_step_flops * static_cast<double>(config.micro_steps) + setup.update_flops;
   return {{"model", config.model},
@@ -48,7 +49,8 @@ Json describe(const TrainingSetup& setup) {
           {"flops_per_step", flops},
           {"flops", flops * static_cast<double>(config.steps)},
           {"arenas", std::move(arenas)},
-          {"memory_bytes", total},
+          {"beside_arenas_bytes", beside},
+          {"memory_bytes", total + beside},
           {"checkpoint_bytes", saved},
           {"checkpoint_every", config.checkpoint.every},
           {"checkpoints_kept", config.checkpoint.keep_last}};
@@ -81,6 +83,7 @@ void print_text(const TrainingSetup& setup, const Json& plan) {
   for (const auto& [name, value] : plan["arenas"].items()) {
     if (value.get<size_t>() > 0) line("  " + name, bytes(value));
   }
+  if (const Json& beside = plan["beside_arenas_bytes"]; beside.get<size_t>() > 0) line("  products", bytes(beside) + " of workspace");
   if (config.output.empty()) return line("output", "none: nothing is kept");
   line("output", config.output);
   line("checkpoints",

@@ -38,12 +38,18 @@ class TrainingRun {
   // A checkpoint or log that cannot be written is an event, and training goes on; only the last checkpoint's error is returned.
   Result<RunEnd> run(const std::atomic<bool>& stop);
 
+  // One step, the third of this process or the last one when there are fewer, goes to this file as a timeline (StepTrace). That it cannot
+  // be written is an event.
+  void set_trace(const std::string& file) { trace_file_ = file; }
+
   [[nodiscard]] Trainer& trainer() { return *trainer_; }
 
  private:
   TrainingRun() = default;
   Status resume_from(const std::string& resume);
   Status start_logs();
+  Result<StepMetrics> traced_step();
+  void check_algorithms();
   Status validate();
   Result<RunEnd> finish(RunEnd end);
   Error fail(const Error& error);
@@ -65,6 +71,8 @@ class TrainingRun {
   std::chrono::steady_clock::time_point start_, report_time_;
   int64_t last_saved_ = -1, last_validated_ = -1;
   bool has_log_failed_ = false;
+  std::string trace_file_;      // "" = no trace
+  Settings stored_algorithms_;  // of the checkpoint that the run goes on from, until a step has used them
 };
 
 }  // namespace glim
