@@ -9,6 +9,7 @@
 #ifdef GLIM_HAS_CUDA
 #include "runtime/cuda_arenas.h"
 #include "runtime/cuda_executor.h"
+#include "runtime/cudnn/attention.h"
 #endif
 
 namespace glim {
@@ -41,6 +42,14 @@ Status check_usable(Backend backend) {
 }
 
 std::string product_library(Backend backend) { return backend == Backend::kCpu ? cpu::product_library() : cuda_libraries(); }
+
+#ifdef GLIM_HAS_CUDA
+std::string attention_library(Backend backend) { return backend == Backend::kCpu ? "own kernels" : attention_library_name(); }
+std::vector<std::string> take_backend_notes() { return take_attention_notes(); }
+#else
+std::string attention_library(Backend) { return "own kernels"; }
+std::vector<std::string> take_backend_notes() { return {}; }
+#endif
 
 Result<Machine> open_machine(Backend backend, std::span<const Program* const> programs, int num_threads) {
   GLIM_TRY(check_usable(backend));

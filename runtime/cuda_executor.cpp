@@ -7,6 +7,7 @@
 #include "ops/device/copy_view.h"
 #include "runtime/cuda_error.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cudnn/attention.h"
 
 namespace glim {
 namespace {
@@ -26,7 +27,7 @@ Runs runs_of(const TensorView& view) {
 
 }  // namespace
 
-class CudaExecutor::Machine final : public KernelContext {
+class CudaExecutor::Machine final : public KernelContext, public ops::AttentionLibrary {
  public:
   ~Machine() override;
   Status open(std::span<const Program* const> programs);
@@ -46,6 +47,11 @@ class CudaExecutor::Machine final : public KernelContext {
     GLIM_CHECK(current_ == streams_[0], "matrix products share one workspace: they run on the compute stream");
     if (Status status = products_.run(product, current_); !status) record(std::move(status.error()));
   }
+
+  // Plans share one workspace: on the compute stream only.
+  [[nodiscard]] bool is_forced() const override { return attention_.is_forced(); }
+  bool attention(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention_vjp(k); }
 
   std::byte* pinned = nullptr;  // [kPinnedBytes]
   size_t pinned_used = 0;       // by writes that may still be under way
@@ -70,6 +76,7 @@ class CudaExecutor::Machine final : public KernelContext {
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
   std::vector<cudaEvent_t> events_;  // of a schedule
   CudaProducts products_;
+  CudnnAttention attention_{attention_choice()};
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;

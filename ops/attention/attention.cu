@@ -2,6 +2,7 @@
 // (arXiv:2205.14135); the backward pass goes over keys (ct_k, ct_v) and over queries (ct_q) separately, so that no sum crosses a block:
 // no atomics, and the same bits every time.
 #include "ops/attention/attention.cuh"
+#include "ops/attention/library.h"
 
 namespace glim::cuda {
 void attention(const KernelArgs& k);
@@ -60,11 +61,18 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   if (lane == 0) statistics[static_cast<int64_t>(head) * shape.rows + row] = {lse[row][head] * lse_factor, sum};
 }
 
+// The library of the executor, where it is to serve: where the user wants it. Nowhere was it measured to be faster (tests/gpu/README.md).
+ops::AttentionLibrary* library_of(const KernelArgs& k) {
+  auto* const library = dynamic_cast<ops::AttentionLibrary*>(&k.context);
+  return library != nullptr && library->is_forced() ? library : nullptr;
+}
+
 }  // namespace
 
 void attention(const KernelArgs& k) {
   const AttentionShape shape = shape_of(k);
   if (shape.rows == 0) return;
+  if (auto* const library = library_of(k); library != nullptr && library->attention(k)) return;
   dispatch_float(k.in[0].type.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const ForwardArgs<T> args{rows_of<const T>(k.in[0]), rows_of<const T>(k.in[1]), rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]),
@@ -79,6 +87,7 @@ void attention(const KernelArgs& k) {
 void attention_vjp(const KernelArgs& k) {
   const AttentionShape shape = shape_of(k);
   if (shape.rows == 0) return;
+  if (auto* const library = library_of(k); library != nullptr && library->attention_vjp(k)) return;
   dispatch_float(k.in[0].type.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using A = Accumulate<T>;

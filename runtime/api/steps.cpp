@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/api/model_impl.h"
+#include "runtime/backend.h"
 
 namespace glim::v0 {
 
@@ -108,6 +109,7 @@ glim::Result<StepResult> ModelImpl::train_step(std::span<const Batch> batches, d
   StepResult result{metrics};
   result.gradient_norm = model_->scalar(ProgramKind::kUpdate, "gradient_norm");
   result.skipped = model_->scalar(ProgramKind::kUpdate, "finite") == 0;
+  for (const std::string& line : take_backend_notes()) log(LogLevel::kInfo, line);
   if (result.skipped) log(LogLevel::kWarning, "the gradients were not finite: the step was skipped");
   return result;
 }
