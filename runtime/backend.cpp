@@ -37,7 +37,11 @@ Result<Backend> parse_backend(std::string_view text) {
 
 Status check_usable(Backend backend) {
   std::string why_not;
-  if (backend == Backend::kCpu || cuda_available(why_not)) return ok();
+  if (backend == Backend::kCpu) return ok();
+#ifdef GLIM_HAS_CUDA
+  GLIM_TRY(attention_choice());
+#endif
+  if (cuda_available(why_not)) return ok();
   return invalid_argument(fmt::format("the cuda backend cannot be used: {}", why_not));
 }
 

@@ -25,6 +25,8 @@ AttentionShape shape_of(const KernelArgs& k) {
           attrs.scale};
 }
 
+enum class Pass { kForward, kBackward };
+
 constexpr int kStatisticsThreads = 256;
 
 template <class T>
@@ -61,10 +63,17 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   if (lane == 0) statistics[static_cast<int64_t>(head) * shape.rows + row] = {lse[row][head] * lse_factor, sum};
 }
 
-// The library of the executor, where it is to serve: where the user wants it. Nowhere was it measured to be faster (tests/gpu/README.md).
-ops::AttentionLibrary* library_of(const KernelArgs& k) {
+// Where cuDNN was measured to be faster (the table in tests/gpu/README.md): forward with a window, in one long document. Its deterministic
+// backward pass is slower everywhere.
+bool is_library_faster(const AttentionShape& shape, DType dtype, Pass pass) {
+  return pass == Pass::kForward && dtype == DType::kBF16 && shape.head_size == 128 && shape.num_segments == 1 && shape.causal &&
+         shape.rows >= 8192 && shape.window > 0 && shape.window <= shape.rows / 4;
+}
+
+bool served_by_library(const KernelArgs& k, const AttentionShape& shape, Pass pass) {
   auto* const library = dynamic_cast<ops::AttentionLibrary*>(&k.context);
-  return library != nullptr && library->is_forced() ? library : nullptr;
+  if (library == nullptr || !(library->is_forced() || is_library_faster(shape, k.in[0].type.dtype, pass))) return false;
+  return pass == Pass::kForward ? library->attention(k) : library->attention_vjp(k);
 }
 
 }  // namespace
@@ -72,7 +81,7 @@ ops::AttentionLibrary* library_of(const KernelArgs& k) {
 void attention(const KernelArgs& k) {
   const AttentionShape shape = shape_of(k);
   if (shape.rows == 0) return;
-  if (auto* const library = library_of(k); library != nullptr && library->attention(k)) return;
+  if (served_by_library(k, shape, Pass::kForward)) return;
   dispatch_float(k.in[0].type.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const ForwardArgs<T> args{rows_of<const T>(k.in[0]), rows_of<const T>(k.in[1]), rows_of<const T>(k.in[2]), rows_of<T>(k.out[0]),
@@ -87,7 +96,7 @@ void attention(const KernelArgs& k) {
 void attention_vjp(const KernelArgs& k) {
   const AttentionShape shape = shape_of(k);
   if (shape.rows == 0) return;
-  if (auto* const library = library_of(k); library != nullptr && library->attention_vjp(k)) return;
+  if (served_by_library(k, shape, Pass::kBackward)) return;
   dispatch_float(k.in[0].type.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using A = Accumulate<T>;

@@ -28,6 +28,7 @@ struct CudnnProblem {
 // Deterministic: the same operands, the same bits.
 class CudnnGraph {
  public:
+  [[nodiscard]] static bool is_built();  // with cuDNN's headers; otherwise nothing is served
   // An error says why cuDNN does not serve it.
   static Result<std::unique_ptr<CudnnGraph>> create(const CudnnProblem& problem);
   ~CudnnGraph();

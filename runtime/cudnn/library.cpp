@@ -113,7 +113,7 @@ std::optional<size_t> cudnn_version_of_file(const std::string& path) {
   for (fs::directory_iterator entry(packages, error), end; !error && entry != end; entry.increment(error)) {
     const std::string folder = entry->path().filename().string();
     const size_t dash = folder.find('-');
-    if (!folder.starts_with("nvidia_cudnn_cu") || dash == std::string::npos || !folder.ends_with(".dist-info")) continue;
+    if (!folder.starts_with("nvidia_cudnn_cu13-") || dash == std::string::npos || !folder.ends_with(".dist-info")) continue;
     if (const auto version = parse_version(std::string_view(folder).substr(dash + 1))) return version;
   }
   return std::nullopt;
@@ -127,6 +127,15 @@ std::vector<std::string> cudnn_candidates(const std::string& chosen) {
   if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr) {
     add_matching(folders, fs::path(environment) / "lib", "python3", fs::path("site-packages") / kBelow);
   }
+  // Of the Pythons that can be called: PATH/python3 belongs to PATH/../lib.
+  const char* const variable = std::getenv("PATH");
+  for (std::string_view rest = variable != nullptr ? variable : ""; !rest.empty();) {
+    const size_t length = std::min(rest.find(':'), rest.size());
+    const fs::path folder = rest.substr(0, length);
+    rest.remove_prefix(std::min(length + 1, rest.size()));
+    if (folder.is_absolute() && fs::exists(folder / "python3", error))
+      add_matching(folders, folder.parent_path() / "lib", "python3", fs::path("site-packages") / kBelow);
+  }
   for (const char* root : {"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"})
     folders.emplace_back(root);
   for (const char* root : {"/usr/local/lib", "/usr/lib"}) {
@@ -134,7 +143,9 @@ std::vector<std::string> cudnn_candidates(const std::string& chosen) {
   }
   std::vector<std::string> candidates{std::string(kFile)};
   for (const fs::path& folder : folders) {
-    if (fs::exists(folder / kFile, error)) candidates.push_back((folder / kFile).string());
+    const std::string file = (folder / kFile).string();
+    const bool is_package = folder.string().ends_with(kBelow);  // one for another CUDA does not tell its version, and stays out
+    if (fs::exists(file, error) && (!is_package || cudnn_version_of_file(file))) candidates.push_back(file);
   }
   // What says its version and is good comes before what only loading would tell: a refused one that was loaded stays in the way.
   std::stable_partition(candidates.begin(), candidates.end(), [](const std::string& path) {

@@ -19,7 +19,7 @@ namespace glim {
 [[nodiscard]] std::optional<size_t> cudnn_version_of_file(const std::string& path);
 
 // Files libcudnn.so.9, best first: `chosen` alone if not empty (a file, or a folder that holds it); otherwise what the dynamic loader
-// finds by name, the CUDA toolkit's, the system's, and those of Python packages.
+// finds by name, those of Python packages, the CUDA toolkit's and the system's; of these, first what is known to be good.
 [[nodiscard]] std::vector<std::string> cudnn_candidates(const std::string& chosen);
 
 struct CudnnLibrary {
