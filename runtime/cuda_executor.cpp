@@ -10,6 +10,7 @@
 #include "ops/device/copy_view.h"
 #include "runtime/cuda_error.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cudnn/attention.h"
 
 namespace glim {
 namespace {
@@ -55,7 +56,7 @@ class CurrentDevice {
 
 }  // namespace
 
-class CudaExecutor::Machine final : public KernelContext {
+class CudaExecutor::Machine final : public KernelContext, public ops::AttentionLibrary {
  public:
   ~Machine() override;
   Status open(std::span<const Program* const> programs, ProductAlgorithms algorithms);
@@ -80,6 +81,11 @@ class CudaExecutor::Machine final : public KernelContext {
 
   CudaProducts products;
   int device = 0;
+  // Plans share one workspace: on the compute stream only.
+  [[nodiscard]] bool is_forced() const override { return attention_.is_forced(); }
+  bool attention(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention_vjp(k); }
+
   std::byte* pinned = nullptr;  // [kPinnedBytes]
   size_t pinned_used = 0;       // by writes that may still be under way
 
@@ -107,7 +113,8 @@ class CudaExecutor::Machine final : public KernelContext {
   cudaStream_t current_ = nullptr;
   cudaStream_t conditional_ = nullptr;  // what is captured on it belongs to the compute stream's conditional nodes
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
-  std::vector<cudaEvent_t> events_;  // of a schedule
+  std::vector<cudaEvent_t> events_;                                                                // of a schedule
+  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kFaster};  // backend.h refuses another
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;

@@ -6,6 +6,7 @@
 
 #include "models/hf_config.h"
 #include "runtime/atomic_file.h"
+#include "runtime/backend.h"
 #include "runtime/run/identity.h"
 #include "runtime/step_trace.h"
 
@@ -272,6 +273,7 @@ Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
     observer_->on_step(*metrics, progress_);
     report_.add(*metrics);
     log(step_line(*metrics, progress_));
+    for (const std::string& line : take_backend_notes()) event("backend", line);
     if (metrics->skipped) event("skipped", "the gradients were not finite: parameters and moments stay as they were");
     if (config.validate_every > 0 && metrics->step % config.validate_every == 0) {
       if (const Status validated = validate(); !validated) return fail(validated.error());
