@@ -81,6 +81,8 @@ class Executor {
   // returns; `to` is complete when read returns.
   virtual Status write(const TensorView& to, std::span<const std::byte> from) = 0;
   virtual Status read(const TensorView& from, std::span<std::byte> to) = 0;
+  // Sets all bits to 0, after everything that was run.
+  virtual Status clear(const TensorView& view) = 0;
 
   // While profiling is on, the seconds of each step of the executable that runs are added up here. Null: off.
   void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }

@@ -2,6 +2,7 @@
 // What the CPU kernels of norms share.
 #include <cmath>
 
+#include "ops/cpu.h"
 #include "ops/vector_math.h"
 
 namespace glim::cpu {

@@ -13,6 +13,7 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
                  {"train.micro_steps", fmt::to_string(config.micro_steps)},
                  {"train.seed", fmt::to_string(config.seed)},
                  {"train.dtype", std::string(to_string(config.dtype))},
+                 {"train.master_weights", config.adamw.master_weights ? "true" : "false"},
                  {"data.validation_fraction", fmt::to_string(config.data.validation_fraction)},
                  {"data.overlong", config.data.overlong == Overlong::kDrop ? "drop" : "split"}};
   for (const auto& [name, value] : compiled.dims) facts["model." + name] = fmt::to_string(value);

@@ -78,6 +78,26 @@ TEST(Residual, NormsOfHeadsStay) {
                      "%5 = rms_norm(%4, _) {eps=0.5, group=3} : f32[4,6]\noutput \"a\" = %5\n");
 }
 
+const std::string kTable = "%0 = input \"ids\" : i32[4]\n%1 = parameter \"w\" : f32[9,6]\n%2 = parameter \"v\" : f32[6]\n";
+const std::string kLookUp = "%3 = embedding(%0, %1) {padding_index=5} : f32[4,6]\n";
+
+TEST(EmbeddingNorm, RowsAndTheirNormBecomeOneNode) {
+  expect_rewrite(fuse_forward, builtin_ops(), kTable + kLookUp + "%4 = rms_norm(%3) {eps=0.5}\noutput \"x\" = %4\n",
+                 kTable + "%3 = embedding_norm(%0, %1) {padding_index=5, eps=0.5} : f32[4,6]\noutput \"x\" = %3\n");
+}
+TEST(EmbeddingNorm, StaysWhenTheRowsAreReadTwice) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\n%5 = mul(%3, %4) : f32[4,6]\noutput \"x\" = %5\n");
+}
+TEST(EmbeddingNorm, StaysWhenTheRowsAreAnOutput) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\noutput \"rows\" = %3\noutput \"x\" = %4\n");
+}
+TEST(EmbeddingNorm, NormsWithAWeightOrOfGroupsStay) {
+  for (const char* norm : {"rms_norm(%3, %2) {eps=0.5}", "rms_norm(%3, _) {eps=0.5, group=3}"})
+    expect_unchanged(fuse_forward, builtin_ops(), kTable + kLookUp + "%4 = " + norm + " : f32[4,6]\noutput \"x\" = %4\n");
+}
+
 const std::string kHeads = "%0 = input \"q\" : f32[4,6]\n%1 = input \"at\" : i32[4]\n";
 const std::string kHeadNorm = "%2 = rms_norm(%0, _) {eps=0.5, group=2} : f32[4,6]\n";
 const std::string kScaled = "%3 = scale(%2) {factor=4} : f32[4,6]\n";
