@@ -398,8 +398,8 @@ void launch_norm_rows_vjp(cudaStream_t stream, const NormCotangents<T>& k, int64
     const bool is_staged = N > 1 && stage <= budget, is_summed = sums + (is_staged ? stage : 0) <= budget;
     const size_t bytes = (is_staged ? stage : 0) + (is_summed ? sums : 0);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(budget));
-    kernel<<<static_cast<unsigned>(chunks), threads_for_row(n, N, kNormVjpThreads), bytes, stream>>>(k, rows, rows_per_chunk, n, is_staged,
-                                                                                                     is_summed);
+    kernel<<<static_cast<unsigned>(chunks), threads_for_row(n, N, kNormVjpThreads), bytes, stream>>>(k, rows, rows_per_chunk, n, over_n,
+                                                                                                     is_staged, is_summed);
   };
   const auto sized = [&](auto pack) {
     if (k.y.data != nullptr)

@@ -244,9 +244,9 @@ TEST_F(GpuLarge, NormsOfLongRows) {
   check("residual_norm", {"many rows", {many_rows, many_rows, weight, weight}, both});
   check("residual_norm_vjp", {"many rows", {many_rows, many_rows, weight, weight, many_rows, many_rows}, both});
   for (const int64_t group : {128, 1024, 3000}) {
-    const CaseInput rows{{61, 3 * group}}, weight{{group}};
-    check("rms_norm", {"groups", {rows, weight}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
-    check("rms_norm_vjp", {"groups", {rows, weight, rows, rows}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
+    const CaseInput rows{{61, 3 * group}}, scale{{group}};
+    check("rms_norm", {"groups", {rows, scale}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
+    check("rms_norm_vjp", {"groups", {rows, scale, rows, rows}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
   }
 }
 TEST_F(GpuLarge, HeadsOfReleasedWidth) {
