@@ -48,7 +48,7 @@ Status append_backward(Graph& graph, const Backward& options) {
 Graph make_update_program(const OpTable& table, const std::vector<TrainedParameter>& parameters, const AdamWOptions& options) {
   Graph graph(table);
   const DType acc = accumulation_dtype(parameters.front().type.dtype);
-  const bool has_master = parameters.front().type.dtype != acc;
+  const bool is_narrow = parameters.front().type.dtype != acc, has_master = is_narrow && options.master_weights;
   const ValueId learning_rate = graph.add_leaf(LeafKind::kInput, kLearningRateName, {acc, {1}});
   const ValueId step = graph.add_leaf(LeafKind::kOptimizer, kStepName, {acc, {1}});
   const auto add_leaves = [&](LeafKind kind, auto name) {
@@ -79,8 +79,9 @@ Graph make_update_program(const OpTable& table, const std::vector<TrainedParamet
   for (size_t k = 0; k < parameters.size(); ++k) {
     for (const std::vector<ValueId>& row : state) operands.push_back(row[k]);
   }
-  const NodeId adamw =
-      emit("adamw", operands, ops::AdamwAttrs{options.beta1, options.beta2, options.eps, options.weight_decay, has_master ? 1 : 0});
+  const NodeId adamw = emit("adamw", operands,
+                            ops::AdamwAttrs{options.beta1, options.beta2, options.eps, options.weight_decay, has_master ? 1 : 0,
+                                            is_narrow && !has_master ? 1 : 0});
   uint32_t output = 0;
   graph.add_update(step, graph.output(adamw, output++));
   for (size_t k = 0; k < parameters.size(); ++k) {

@@ -25,9 +25,11 @@ struct Backward {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, max_norm = 1.0;  // max_norm <= 0: no clipping
+  // Of parameters below f32: an f32 copy is part of the state. Without one, updates are rounded stochastically: 4 bytes less a parameter.
+  bool master_weights = true;
 };
 // The update program: global norm of all main gradients, clipping, AdamW (Loshchilov and Hutter, arXiv:1711.05101; bias corrections as
-// in PyTorch). For parameters below f32, an f32 master copy is part of the state. A step whose norm is not finite changes nothing.
+// in PyTorch). A step whose norm is not finite changes nothing.
 // Inputs: learning_rate. Outputs: gradient_norm acc[1] (before clipping), finite i32[1] (1 = the step was taken).
 // `parameters` are the trained ones, in the order of the forward graph.
 struct TrainedParameter {

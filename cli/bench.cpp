@@ -135,14 +135,16 @@ Status bench_step(const BenchOptions& options) {
                                   {"threads", threads},
                                   {"backend", to_string(backend)},
                                   {"products", product_library(backend)},
+                                  {"attention", attention_library(backend)},
                                   {"loss", loss}};
     for (const auto& [name, time] : table) report["ops"][name] = {{"seconds", time.seconds}, {"calls", time.calls}, {"flops", time.flops}};
     std::printf("%s\n", report.dump(1).c_str());
     return ok();
   }
-  std::printf("forward + backward + update of %lld x %lld tokens, %s, %s, %d thread(s), products: %s\n",
+  std::printf("forward + backward + update of %lld x %lld tokens, %s, %s, %d thread(s), products: %s, attention: %s\n",
               static_cast<long long>(options.micro_steps), static_cast<long long>(options.tokens), options.dtype.c_str(),
-              options.backend.c_str(), threads, product_library(backend).c_str());
+              options.backend.c_str(), threads, product_library(backend).c_str(), attention_library(backend).c_str());
+  for (const std::string& line : take_backend_notes()) std::printf("%s\n", line.c_str());
   std::printf("median %.2f ms, min %.2f ms (%lld steps), %.0f tokens/s, %.1f GFLOP/s; peak memory of the host %s above the start\n",
               median * 1e3, seconds.front() * 1e3, static_cast<long long>(options.steps), tokens / median, flops / median / 1e9,
               in_bytes(static_cast<double>(peak)).c_str());

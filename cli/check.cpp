@@ -47,6 +47,7 @@ void add_check(CLI::App& app, Body& body) {
   command->add_option("--segments", check_options->segments, "G")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   command->add_option("--seed", check_options->seed, "of parameters and tokens")->capture_default_str();
   command->add_option("--tolerance", check_options->tolerance, "of gradients, relative")->capture_default_str();
+  command->add_flag("--steps-only", check_options->steps_only, "only each step of --backend cuda beside the CPU: for large models");
   command->add_flag("--json", options->json, "one JSON object per line");
   command->footer("Example: glim check muse_glimmer_tiny --set num_layers=2 --tokens 24");
   command->callback([options, check_options, &body] { body = [options, check_options] { return check(*options, *check_options); }; });

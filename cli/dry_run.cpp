@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "runtime/checkpoint/snapshot.h"
 
 namespace glim::cli {
 namespace {
@@ -20,12 +21,12 @@ Json describe(const TrainingSetup& setup) {
   const TrainConfig& config = setup.config;
   const DataStatistics& data = setup.data->statistics();
   const std::array<size_t, kNumArenas> bytes = setup.compiled.arena_bytes();
-  size_t total = 0, saved = 0;
+  const size_t saved = state_bytes(setup.compiled), snapshot = config.output.empty() ? 0 : saved;
+  size_t total = snapshot;
   Json arenas;
   for (size_t a = 0; a < kNumArenas; ++a) {
     arenas[std::string(to_string(static_cast<Arena>(a)))] = bytes[a];
     total += bytes[a];
-    if (static_cast<Arena>(a) == Arena::kParameters || static_cast<Arena>(a) == Arena::kOptimizer) saved += bytes[a];
   }
   const size_t beside = bytes_beside_arenas(config.backend);
   const double rows = static_cast<double>(config.steps) * static_cast<double>(config.micro_steps);
@@ -49,6 +50,7 @@ Json describe(const TrainingSetup& setup) {
           {"flops_per_step", flops},
           {"flops", flops * static_cast<double>(config.steps)},
           {"arenas", std::move(arenas)},
+          {"snapshot_bytes", snapshot},
           {"beside_arenas_bytes", beside},
           {"memory_bytes", total + beside},
           {"checkpoint_bytes", saved},
@@ -83,6 +85,8 @@ void print_text(const TrainingSetup& setup, const Json& plan) {
   for (const auto& [name, value] : plan["arenas"].items()) {
     if (value.get<size_t>() > 0) line("  " + name, bytes(value));
   }
+  if (plan["snapshot_bytes"].get<size_t>() > 0)
+    line("  snapshot", bytes(plan["snapshot_bytes"]) + ", the copy that a checkpoint is written from while training goes on");
   if (const Json& beside = plan["beside_arenas_bytes"]; beside.get<size_t>() > 0) line("  products", bytes(beside) + " of workspace");
   if (config.output.empty()) return line("output", "none: nothing is kept");
   line("output", config.output);
@@ -99,7 +103,7 @@ Status dry_run(const TrainConfig& config, bool json) {
   GLIM_ASSIGN(const TrainingSetup setup, prepare_training(config));
   const Json plan = describe(setup);
   if (json)
-    std::printf("%s\n", plan.dump(1).c_str());
+    std::printf("%s\n", plan.dump(1, ' ', false, Json::error_handler_t::replace).c_str());  // a path need not be UTF-8
   else
     print_text(setup, plan);
   return ok();

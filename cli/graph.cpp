@@ -25,14 +25,17 @@ struct GraphOptions : ModelOptions {
 
 // Graphviz draws; it is a program of its own, so that nothing links against it.
 Result<std::string> draw_svg(const std::string& dot) {
-  const std::string file = (std::filesystem::temp_directory_path() / fmt::format("glim-{}.dot", getpid())).string();
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) return Error{ErrorCode::kIo, fmt::format("there is no folder for temporary files: {}; TMPDIR may name one", error.message())};
+  const std::string file = (folder / fmt::format("glim-{}.dot", getpid())).string();
   GLIM_TRY(write_file_atomically(file, dot));
   std::FILE* pipe = popen(fmt::format("dot -Tsvg '{}' 2>/dev/null", file).c_str(), "r");
   std::string svg;
   char buffer[4096];
   for (size_t n = 0; pipe != nullptr && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) svg.append(buffer, n);
   const int status = pipe != nullptr ? pclose(pipe) : -1;
-  std::filesystem::remove(file);
+  std::filesystem::remove(file, error);
   if (status != 0)
     return invalid_argument("--format svg needs Graphviz: the program 'dot' is not there or failed (Debian: apt-get install graphviz)");
   return svg;

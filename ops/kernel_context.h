@@ -67,6 +67,9 @@ class KernelContext {
   [[nodiscard]] virtual uint64_t* data_fault(std::string_view /*what*/, int64_t /*limit*/, std::string_view /*except*/ = {}) {
     return nullptr;
   }
+  // Enqueues what `body` enqueues (on the compute stream), to run only if *count > threshold when its turn comes. It may also run where
+  // that does not hold: then it must change nothing.
+  virtual void when_more(const int64_t* /*count*/, int64_t /*threshold*/, FunctionRef<void()> body) { body(); }
   // Enqueues a matrix product on stream(). Same operands, same bits. What goes wrong is an error at the end of the step.
   virtual void product(const DeviceProduct&) { report_bug(__FILE__, __LINE__, "product", "this executor has no device to multiply on"); }
 };

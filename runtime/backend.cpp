@@ -9,6 +9,7 @@
 #ifdef GLIM_HAS_CUDA
 #include "runtime/cuda_arenas.h"
 #include "runtime/cuda_executor.h"
+#include "runtime/cudnn/attention.h"
 #endif
 
 namespace glim {
@@ -36,11 +37,23 @@ Result<Backend> parse_backend(std::string_view text) {
 
 Status check_usable(Backend backend) {
   std::string why_not;
-  if (backend == Backend::kCpu || cuda_available(why_not)) return ok();
+  if (backend == Backend::kCpu) return ok();
+#ifdef GLIM_HAS_CUDA
+  GLIM_TRY(attention_choice());
+#endif
+  if (cuda_available(why_not)) return ok();
   return invalid_argument(fmt::format("the cuda backend cannot be used: {}", why_not));
 }
 
 std::string product_library(Backend backend) { return backend == Backend::kCpu ? cpu::product_library() : cuda_libraries(); }
+
+#ifdef GLIM_HAS_CUDA
+std::string attention_library(Backend backend) { return backend == Backend::kCpu ? "own kernels" : attention_library_name(); }
+std::vector<std::string> take_backend_notes() { return take_attention_notes(); }
+#else
+std::string attention_library(Backend) { return "own kernels"; }
+std::vector<std::string> take_backend_notes() { return {}; }
+#endif
 
 size_t bytes_beside_arenas(Backend backend) { return backend == Backend::kCuda ? kProductsWorkspaceBytes : 0; }
 

@@ -30,10 +30,14 @@ Result<Model> make_model(const ModelSpec& spec, const OpTable& table, const Chec
     if (!model.has_state(parameter.name)) continue;
     GLIM_ASSIGN(HostTensor weight, model.state(parameter.name));
     const uint64_t stream = make_stream(options.seed, "check." + parameter.name);
-    for (int64_t i = 0; i < weight.type.shape.numel(); ++i) {
-      weight.set(
-          i, (parameter.init == InitKind::kConstant ? weight.at(i) : 0) + options.scale * normal_draw(stream, static_cast<uint64_t>(i)));
-    }
+    // A product's results then spread as far as they would at a width of 32.
+    const Shape& shape = parameter.type.shape;
+    const double spread = shape.rank < 2
+                              ? options.scale
+                              : options.scale * std::sqrt(32.0 / static_cast<double>(std::max<int64_t>(32, shape[shape.rank - 1])));
+    for_elements(model.executor().pool(), shape.numel(), [&](int64_t i) {
+      weight.set(i, (parameter.init == InitKind::kConstant ? weight.at(i) : 0) + spread * normal_draw(stream, static_cast<uint64_t>(i)));
+    });
     GLIM_TRY(model.set_state(parameter.name, weight.bytes));
   }
   const auto& inputs = model.compiled().inputs;
@@ -82,10 +86,8 @@ Result<double> loss_along(Model& model, const ModelParameter& parameter, const s
   return model.scalar(kKind, "loss");
 }
 
-}  // namespace
-
-Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options) {
-  std::vector<CheckLine> lines;
+// Gradients, bits, and each pass: in f64, on one backend.
+Status check_mathematics(const ModelSpec& spec, const OpTable& table, const CheckOptions& options, std::vector<CheckLine>& lines) {
   GLIM_ASSIGN(Model model, make_model(spec, table, options, {}, options.backend));
   GLIM_TRY(model.run(kKind));
   const std::vector<ModelParameter>& parameters = model.compiled().parameters;
@@ -142,6 +144,16 @@ Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable&
     }
     lines.push_back({fmt::format("without {}: loss, counts and gradients", name), worst, options.fused_tolerance});
   }
+  return ok();
+}
+
+}  // namespace
+
+Result<std::vector<CheckLine>> check_model(const ModelSpec& spec, const OpTable& table, const CheckOptions& options) {
+  std::vector<CheckLine> lines;
+  if (!options.steps_only) GLIM_TRY(check_mathematics(spec, table, options, lines));
+  if (options.steps_only && options.backend == Backend::kCpu)
+    return invalid_argument("the steps of another backend are compared with the CPU's: --steps-only needs --backend cuda");
   for (const DType real : {DType::kF32, DType::kBF16}) {
     if (options.backend == Backend::kCpu) break;
     GLIM_ASSIGN(Model expected, make_model(spec, table, options, {}, Backend::kCpu, real));

@@ -9,9 +9,10 @@ namespace glim {
 struct CheckOptions {
   int64_t tokens = 32, segments = 2;
   uint64_t seed = 1;
-  double scale = 0.3;       // spread of the random parameters that the check runs with
+  double scale = 0.3;       // spread of the random parameters that the check runs with; matrices wider than 32 get less
   double tolerance = 1e-6;  // of gradients against finite differences, relative
   double fused_tolerance = 1e-11;
+  bool steps_only = false;  // only the last of the checks below: for models whose size makes the others too long
   int num_threads = 0;
   Backend backend = Backend::kCpu;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace glim {
 namespace {
@@ -17,13 +18,22 @@ Result<HostTensor> read(Model& model, const TensorView& view) {
   return tensor;
 }
 
-double relative_error(const HostTensor& found, const HostTensor& expected) {
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < expected.type.shape.numel(); ++i) {
-    const double a = found.at(i), b = expected.at(i);
-    difference += (a - b) * (a - b);
-    norm += b * b;
-  }
+double relative_error(const HostTensor& found, const HostTensor& expected, ThreadPool& pool) {
+  constexpr int64_t kPerTask = 65536;
+  const int64_t count = expected.type.shape.numel(), num_tasks = (count + kPerTask - 1) / kPerTask;
+  std::vector<double> differences(static_cast<size_t>(num_tasks)), norms(differences);
+  pool.parallel_for(num_tasks, [&](int64_t task) {
+    double difference = 0, norm = 0;
+    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) {
+      const double a = found.at(i), b = expected.at(i);
+      difference += (a - b) * (a - b);
+      norm += b * b;
+    }
+    differences[static_cast<size_t>(task)] = difference;
+    norms[static_cast<size_t>(task)] = norm;
+  });
+  const double difference = std::accumulate(differences.begin(), differences.end(), 0.0);
+  const double norm = std::accumulate(norms.begin(), norms.end(), 0.0);
   return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
@@ -49,7 +59,7 @@ Result<std::vector<CheckLine>> check_steps(Model& found, Model& expected, Progra
     for (size_t k = 0; k < out.size(); ++k) {
       GLIM_ASSIGN(const HostTensor right, read(expected, reference.outputs(step)[k]));
       GLIM_ASSIGN(const HostTensor got, read(found, out[k]));
-      const double error = relative_error(got, right);
+      const double error = relative_error(got, right, expected.executor().pool());
       if (!(error <= line.error)) line.error = error;  // NaN, too
       // What comes next starts from the same values, even where a later step reads what no step of its own wrote.
       GLIM_TRY(found.executor().write(out[k], right.bytes));

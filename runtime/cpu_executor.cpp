@@ -73,6 +73,11 @@ Status CpuExecutor::write(const TensorView& to, std::span<const std::byte> from)
   return ok();
 }
 
+Status CpuExecutor::clear(const TensorView& view) {
+  cpu::clear(*this, view);
+  return ok();
+}
+
 Status CpuExecutor::read(const TensorView& from, std::span<std::byte> to) {
   GLIM_CHECK(to.size() == from.type.bytes(), "the bytes are not those of the tensor");
   if (!to.empty()) copy(from, contiguous_view(to.data(), from.type));

@@ -6,9 +6,11 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include "ops/device/condition.h"
 #include "ops/device/copy_view.h"
 #include "runtime/cuda_error.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cudnn/attention.h"
 
 namespace glim {
 namespace {
@@ -54,7 +56,7 @@ class CurrentDevice {
 
 }  // namespace
 
-class CudaExecutor::Machine final : public KernelContext {
+class CudaExecutor::Machine final : public KernelContext, public ops::AttentionLibrary {
  public:
   ~Machine() override;
   Status open(std::span<const Program* const> programs, ProductAlgorithms algorithms);
@@ -71,13 +73,19 @@ class CudaExecutor::Machine final : public KernelContext {
   void fail(std::string message) override { record(Error{ErrorCode::kInvalidArgument, std::move(message)}); }
   [[nodiscard]] void* stream() const override { return current_; }
   uint64_t* data_fault(std::string_view what, int64_t limit, std::string_view except) override;
+  void when_more(const int64_t* count, int64_t threshold, FunctionRef<void()> body) override;
   void product(const DeviceProduct& product) override {
-    GLIM_CHECK(current_ == streams_[0], "matrix products share one workspace: they run on the compute stream");
+    GLIM_CHECK(current_ == streams_[0] || current_ == conditional_, "matrix products share one workspace: they run on the compute stream");
     if (Status status = products.run(product, current_); !status) record(std::move(status.error()));
   }
 
   CudaProducts products;
   int device = 0;
+  // Plans share one workspace: on the compute stream only.
+  [[nodiscard]] bool is_forced() const override { return attention_.is_forced(); }
+  bool attention(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention_vjp(k); }
+
   std::byte* pinned = nullptr;  // [kPinnedBytes]
   size_t pinned_used = 0;       // by writes that may still be under way
 
@@ -103,8 +111,10 @@ class CudaExecutor::Machine final : public KernelContext {
 
   cudaStream_t streams_[2] = {};  // by Stream
   cudaStream_t current_ = nullptr;
+  cudaStream_t conditional_ = nullptr;  // what is captured on it belongs to the compute stream's conditional nodes
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
-  std::vector<cudaEvent_t> events_;  // of a schedule
+  std::vector<cudaEvent_t> events_;                                                                // of a schedule
+  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kFaster};  // backend.h refuses another
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;
@@ -136,7 +146,7 @@ CudaExecutor::Machine::~Machine() {
   for (const cudaEvent_t event : {begun_, communicated_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
-  for (const cudaStream_t each : streams_) {
+  for (const cudaStream_t each : {streams_[0], streams_[1], conditional_}) {
     if (each != nullptr) cudaStreamDestroy(each);
   }
   if (pinned != nullptr) cudaFreeHost(pinned);
@@ -158,7 +168,8 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs, Pro
           fmt::format("op '{}' has no CUDA kernel, and program '{}' needs it{}{}", def.name, program->name, at.empty() ? "" : " at ", at));
     }
   }
-  for (cudaStream_t& each : streams_) GLIM_TRY(cuda_status(cudaStreamCreateWithFlags(&each, cudaStreamNonBlocking), "creating a stream"));
+  for (cudaStream_t* each : {&streams_[0], &streams_[1], &conditional_})
+    GLIM_TRY(cuda_status(cudaStreamCreateWithFlags(each, cudaStreamNonBlocking), "creating a stream"));
   const auto create = [](cudaEvent_t& event) {
     return cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
   };
@@ -180,6 +191,41 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs, Pro
   GLIM_TRY(cuda_status(cudaMemsetAsync(device_faults_, 0xff, fault_bytes, streams_[0]), "device memory for faults in the data"));
   current_ = streams_[0];
   return products.open(algorithms);
+}
+
+// Captured, the body becomes the body of a conditional node (CUDA programming guide, "Conditional Graph Nodes").
+void CudaExecutor::Machine::when_more(const int64_t* count, int64_t threshold, FunctionRef<void()> body) {
+  GLIM_CHECK(current_ == streams_[0], "only the compute stream has conditions, and they do not nest");
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  const auto look = [&](const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, size_t* num_nodes) {
+    record(cudaStreamGetCaptureInfo(current_, &status, nullptr, &graph, nodes, edges, num_nodes), "looking at a capture");
+  };
+  look(nullptr, nullptr, nullptr);
+  if (status != cudaStreamCaptureStatusActive) return body();
+  cudaGraphConditionalHandle handle = 0;
+  record(cudaGraphConditionalHandleCreate(&handle, graph, 0, 0), "making a condition");
+  cuda::set_condition(handle, count, threshold, current_);
+  const cudaGraphNode_t* before = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t num_before = 0;
+  look(&before, &edges, &num_before);
+  cudaGraphNodeParams node_params{};
+  node_params.type = cudaGraphNodeTypeConditional;
+  node_params.conditional.handle = handle;
+  node_params.conditional.type = cudaGraphCondTypeIf;
+  node_params.conditional.size = 1;
+  cudaGraphNode_t node = nullptr;
+  record(cudaGraphAddNode(&node, graph, before, edges, num_before, &node_params), "adding a conditional node");
+  record(cudaStreamUpdateCaptureDependencies(current_, &node, nullptr, 1, cudaStreamSetCaptureDependencies), "adding a conditional node");
+  if (failed_) return;
+  record(cudaStreamBeginCaptureToGraph(conditional_, node_params.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                       cudaStreamCaptureModeThreadLocal),
+         "beginning a capture");
+  current_ = conditional_;
+  body();
+  current_ = streams_[0];
+  record(cudaStreamEndCapture(conditional_, &graph), "ending a capture");
 }
 
 // What compute does next comes after everything on the communication stream.
@@ -396,6 +442,11 @@ Status CudaExecutor::write(const TensorView& to, std::span<const std::byte> from
     machine_->pinned_used += bytes;
     return cuda_status(cudaMemcpyAsync(device, staged, bytes, cudaMemcpyHostToDevice, on), "copying to the device");
   });
+}
+
+Status CudaExecutor::clear(const TensorView& view) {
+  cuda::clear_view(view, stream());
+  return cuda_status(cudaGetLastError(), "clearing device memory");
 }
 
 Status CudaExecutor::read(const TensorView& from, std::span<std::byte> to) {

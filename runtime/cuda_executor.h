@@ -31,6 +31,7 @@ class CudaExecutor final : public Executor {
 
   // Through pinned memory. write waits only when that is full.
   Status write(const TensorView& to, std::span<const std::byte> from) override;
+  Status clear(const TensorView& view) override;
   Status read(const TensorView& from, std::span<std::byte> to) override;
 
   [[nodiscard]] void* stream() const;  // the compute stream (cudaStream_t)

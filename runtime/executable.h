@@ -97,6 +97,8 @@ class Executor {
   // returns; `to` is complete when read returns.
   virtual Status write(const TensorView& to, std::span<const std::byte> from) = 0;
   virtual Status read(const TensorView& from, std::span<std::byte> to) = 0;
+  // Sets all bits to 0, after everything that was run.
+  virtual Status clear(const TensorView& view) = 0;
 
   // Runs it `count` times, one right after the other, and says how many seconds the machine took.
   virtual Result<double> time(const Executable& executable, int count) = 0;

@@ -283,6 +283,8 @@ enum class Rematerialise : uint8_t { kNone, kSelective, kFull, kAuto };  // what
 struct AdamW {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double max_norm = 1;  // gradients are scaled down to this global norm; 0 = not
+  // Of bf16 parameters: f32 copies that updates go to. false: updates are rounded stochastically, 4 bytes less a parameter.
+  bool master_weights = true;
 };
 
 struct LoadOptions {
@@ -292,7 +294,7 @@ struct LoadOptions {
   std::vector<std::string> settings{};             // "name=value" for dims, constants and flags of the model file
   std::string weights{};                           // HF folder or .safetensors file; "" = those of the model's folder if it has some
   uint64_t seed = 1;                               // of the parameters when there are no weights
-  DType dtype = DType::kF32;                       // of parameters and activations: f32, f64, or bf16 (f32 arithmetic, f32 master weights)
+  DType dtype = DType::kF32;                       // of parameters and activations: f32, f64, or bf16 (f32 arithmetic)
   bool trainable = true;                           // false: forward only, no gradients or moments are held
   std::function<bool(std::string_view)> trains{};  // whether a parameter (by its own name) is trained; absent: all are
   std::vector<std::string> outputs{};              // of forward() besides loss, token_accuracy, num_correct and num_valid

@@ -39,15 +39,6 @@ void write_element(DType dtype, std::byte* bytes, double number) {
   }
 }
 
-// Calls f(i) for every i in [0, count), in parallel.
-template <class F>
-void for_elements(ThreadPool& pool, int64_t count, F&& f) {
-  constexpr int64_t kPerTask = 65536;
-  pool.parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
-    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) f(i);
-  });
-}
-
 }  // namespace
 
 double HostTensor::at(int64_t i) const { return read_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype)); }
@@ -69,9 +60,11 @@ Result<Model> Model::create(CompiledModel compiled, int num_threads, Backend bac
 TensorView Model::view_of(const LeafSlot& slot) const { return contiguous_view(machine_.arenas.at(slot.arena, slot.offset), slot.type); }
 
 Status Model::initialise(uint64_t seed) {
+  HostTensor weight;  // one buffer for all: touching fresh memory takes longer than drawing
   for (const ModelParameter& parameter : compiled_->parameters) {
     if (!has_state(parameter.name)) continue;
-    HostTensor weight{parameter.type, std::vector<std::byte>(parameter.type.bytes())};
+    weight.type = parameter.type;
+    weight.bytes.resize(parameter.type.bytes());
     const uint64_t stream = make_stream(seed, parameter.name);
     for_elements(machine_.executor->pool(), parameter.type.shape.numel(), [&](int64_t i) {
       weight.set(i, parameter.init == InitKind::kConstant ? parameter.init_value
@@ -84,12 +77,15 @@ Status Model::initialise(uint64_t seed) {
 
 Status Model::reset_optimizer() {
   for (const auto& [name, slot] : compiled_->layout.slots()) {
-    if (slot.arena == Arena::kOptimizer) GLIM_TRY(machine_.executor->write(view_of(slot), std::vector<std::byte>(slot.type.bytes())));
+    if (slot.arena == Arena::kOptimizer) GLIM_TRY(machine_.executor->clear(view_of(slot)));
   }
+  HostTensor weight, master;
   for (const ModelParameter& parameter : compiled_->parameters) {
     if (!has_state(master_name(parameter.name))) continue;
-    GLIM_ASSIGN(const HostTensor weight, state(parameter.name));
-    HostTensor master{{accumulation_dtype(weight.type.dtype), weight.type.shape}, {}};
+    weight.type = parameter.type;
+    weight.bytes.resize(weight.type.bytes());
+    GLIM_TRY(read_state(parameter.name, weight.bytes));
+    master.type = {accumulation_dtype(weight.type.dtype), weight.type.shape};
     master.bytes.resize(master.type.bytes());
     for_elements(machine_.executor->pool(), weight.type.shape.numel(), [&](int64_t i) { master.set(i, weight.at(i)); });
     GLIM_TRY(set_state(master_name(parameter.name), master.bytes));

@@ -5,16 +5,10 @@
 #include <numbers>
 #include <string_view>
 
+#include "ops/mix_bits.h"
+
 namespace glim {
 
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): its sequence is the mix of x, x + kMixStep, x + 2 kMixStep, ...
-inline constexpr uint64_t kMixStep = 0x9e3779b97f4a7c15ULL;
-inline uint64_t mix_bits(uint64_t x) {
-  x += kMixStep;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 inline uint64_t make_stream(uint64_t seed, std::string_view name) {
   uint64_t hash = mix_bits(seed);
   for (const char c : name) hash = mix_bits(hash ^ static_cast<uint8_t>(c));

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -36,5 +37,14 @@ class ThreadPool {
   std::atomic<uint32_t> num_busy_{0};    // threads that have not finished the current generation
   std::atomic<bool> stop_{false};
 };
+
+// Calls f(i) for every i in [0, count), in parallel.
+template <class F>
+void for_elements(ThreadPool& pool, int64_t count, F&& f) {
+  constexpr int64_t kPerTask = 65536;
+  pool.parallel_for((count + kPerTask - 1) / kPerTask, [&](int64_t task) {
+    for (int64_t i = task * kPerTask; i < std::min(count, (task + 1) * kPerTask); ++i) f(i);
+  });
+}
 
 }  // namespace glim

@@ -32,6 +32,7 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
   GLIM_TRY(take_real(table, "eps", 1e-30, 1, config.adamw.eps));
   GLIM_TRY(take_real(table, "weight_decay", 0, 1e3, config.adamw.weight_decay));
   GLIM_TRY(take_real(table, "max_norm", 0, 1e9, config.adamw.max_norm));
+  GLIM_ASSIGN(config.adamw.master_weights, table.take_flag("master_weights", true));
   GLIM_TRY(take_integer(table, "seed", 0, seed));
   GLIM_TRY(take_integer(table, "log_every", 1, config.log_every));
   GLIM_TRY(take_integer(table, "validate_every", 0, config.validate_every));

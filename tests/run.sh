@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds with sanitizers and warnings as errors, and runs every test.
+# Installs what is missing, builds with sanitizers and warnings as errors, and runs the test program of every folder (ctest).
+# .ci/run adds what needs other builds: tests/embedding (release, installed) and fuzzing (clang).
 # On a machine without a GPU, the tests that need one say so and are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,6 @@
 #include "ops/adamw/adamw.h"
 
+#include <bit>
 #include <cmath>
 
 #include "ops/cpu_regions.h"
@@ -36,7 +37,8 @@ constexpr AttrSpec kAttrs[] = {required(real_attr("beta1", 0, "decay of the firs
                                required(real_attr("beta2", 0, "decay of the second moment, in [0, 1)")),
                                required(real_attr("eps", 0, "added to the root of the second moment, > 0")),
                                real_attr("weight_decay", 0, "of tensors of rank >= 2, times the learning rate"),
-                               bool_attr("has_master", false, "every tensor has a master copy in the accumulation type")};
+                               bool_attr("has_master", false, "every tensor has a master copy in the accumulation type"),
+                               bool_attr("stochastic_rounding", false, "of bf16 parameters, which have no master copy then")};
 
 // Operands and outputs of a tensor lie in the same order; only the gradient is no output.
 struct Layout {
@@ -53,6 +55,7 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_EXPECT(attrs.eps > 0 && std::isfinite(attrs.eps), "eps must be positive, not {}", attrs.eps);
   GLIM_EXPECT(attrs.weight_decay >= 0 && std::isfinite(attrs.weight_decay), "weight_decay must not be negative, but is {}",
               attrs.weight_decay);
+  GLIM_EXPECT(attrs.stochastic_rounding == 0 || attrs.has_master == 0, "a tensor with a master copy needs no stochastic_rounding");
   const TensorType scalar = *a.in[0];
   GLIM_EXPECT((scalar.dtype == DType::kF32 || scalar.dtype == DType::kF64) && scalar.shape == Shape{1},
               "learning_rate must be f32[1] or f64[1], not {}", to_string(scalar));
@@ -95,24 +98,44 @@ struct Step {
   A scale, beta1, new1, beta2, new2, step_size, root_correction, eps, decay;
 };
 
+// What a tensor's parameters are rounded with.
+struct Rounding {
+  bool is_stochastic;
+  uint64_t stream;
+};
+
 // T: type of the parameter. `master` equals `param` without master weights.
 template <class T, class A, class Master>
-void update_tensor(const KernelArgs& k, const Step<A>& s, std::span<const TensorView> in, std::span<const TensorView> out,
-                   bool has_master) {
+void update_tensor(const KernelArgs& k, const Step<A>& s, std::span<const TensorView> in, std::span<const TensorView> out, bool has_master,
+                   const Rounding& rounding) {
+  const TensorView& param = out[0];
   const size_t g = has_master ? 2 : 1;
   const A decay = in[0].type.shape.rank >= 2 ? s.decay : A(1);
   cpu::for_each_run<Master, A, A, A, T, Master, A, A>(
       k.context,
-      [s, decay](int64_t n, const Master* weight, const A* gradient, const A* m, const A* v, T* next_param, Master* next_weight, A* next_m,
-                 A* next_v) {
-        GLIM_ELEMENTWISE
-        for (int64_t i = 0; i < n; ++i) {
+      [&, s, decay](int64_t n, const Master* weight, const A* gradient, const A* m, const A* v, T* next_param, Master* next_weight,
+                    A* next_m, A* next_v) {
+        const auto next_of = [&](int64_t i) {
           const A scaled = gradient[i] * s.scale;
           const A first = s.beta1 * m[i] + s.new1 * scaled;
           const A second = s.beta2 * v[i] + s.new2 * scaled * scaled;
-          const A next = static_cast<A>(weight[i]) * decay - s.step_size * first / (std::sqrt(second) * s.root_correction + s.eps);
           next_m[i] = first;
           next_v[i] = second;
+          return static_cast<A>(weight[i]) * decay - s.step_size * first / (std::sqrt(second) * s.root_correction + s.eps);
+        };
+        if constexpr (std::is_same_v<T, Bf16> && std::is_same_v<Master, Bf16>) {
+          if (rounding.is_stochastic) {
+            const int64_t offset = next_param - param.as<T>(), width = param.type.shape.last();
+            const int64_t stride = param.type.shape.rank == 2 ? param.row_stride : width;
+            const int64_t element = offset / stride * width + offset % stride;  // of the tensor, whatever its rows' stride
+            for (int64_t i = 0; i < n; ++i)
+              next_param[i].bits = round_stochastically(std::bit_cast<uint32_t>(next_of(i)), rounding_bits(rounding.stream, element + i));
+            return;
+          }
+        }
+        GLIM_ELEMENTWISE
+        for (int64_t i = 0; i < n; ++i) {
+          const A next = next_of(i);
           next_weight[i] = Master(next);
           next_param[i] = T(next);
         }
@@ -147,13 +170,14 @@ void run(const KernelArgs& k) {
     const auto in = k.in.subspan(Layout::kFirstIn + tensor * layout.per_tensor_in, layout.per_tensor_in);
     const auto out = k.out.subspan(Layout::kFirstOut + tensor * layout.per_tensor_out, layout.per_tensor_out);
     if (in[0].type.shape.numel() == 0) continue;
+    const Rounding rounding{attrs.stochastic_rounding != 0, rounding_stream(static_cast<uint64_t>(step), tensor)};
     cpu::dispatch_float(in[0].type.dtype, [&](auto tag) {
       using T = typename decltype(tag)::Type;
       if constexpr (std::is_same_v<cpu::Accumulate<T>, A>) {
         if (has_master)
-          update_tensor<T, A, A>(k, s, in, out, true);
+          update_tensor<T, A, A>(k, s, in, out, true, rounding);
         else
-          update_tensor<T, A, T>(k, s, in, out, false);
+          update_tensor<T, A, T>(k, s, in, out, false, rounding);
       }
     });
   }
@@ -181,10 +205,11 @@ std::vector<OpCase> cases() {
     }
     return inputs;
   };
-  const AdamwAttrs plain{0.9, 0.95, 1e-8, 0.1, 0}, master{0.9, 0.95, 1e-8, 0.1, 1};
+  const AdamwAttrs plain{0.9, 0.95, 1e-8, 0.1, 0, 0}, master{0.9, 0.95, 1e-8, 0.1, 1, 0}, stochastic{0.9, 0.95, 1e-8, 0.1, 0, 1};
   return {{"plain", build({scalar, step, scalar, finite}, {{3, 5}, {7}}, false), to_words(plain)},
           {"master", build({scalar, step, scalar, finite}, {{3, 5}, {7}}, true), to_words(master)},
           {"many tasks", build({scalar, step, scalar, finite}, {{130, 257}, {5}}, true), to_words(master)},
+          {"stochastic rounding", build({scalar, step, scalar, finite}, {{13, 22}, {7}}, false), to_words(stochastic)},
           {"skipped", build({scalar, step, scalar, skip}, {{3, 5}, {7}}, true), to_words(master)}};
 }
 

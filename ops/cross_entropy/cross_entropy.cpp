@@ -9,7 +9,7 @@ constexpr OperandSpec kOperands[] = {{"logits"}, {"labels"}, {"denominator", tru
 constexpr std::string_view kOutputs[] = {"loss", "token_accuracy", "num_correct", "num_valid", "row_loss", "row_prediction", "row_lse"};
 constexpr AttrSpec kAttrs[] = {integer_attr("ignore_index", -100, "label of a row without a target"),
                                enum_attr("reduction", 0, kReductionNames, "loss: mean over the denominator, or sum"),
-                               integer_attr("chunk_rows", 1024, "rows of logits that a fused head holds at once")};
+                               integer_attr("chunk_rows", 2048, "rows of logits that a fused head holds at once")};
 
 Result<Types> infer(const InferArgs& a) {
   const TensorType& logits = *a.in[0];

@@ -13,7 +13,7 @@ struct CrossEntropyAttrs {
   Reduction reduction;
   int64_t chunk_rows;  // only used by linear_cross_entropy, which the chain that ends in this op may become
 };
-inline constexpr CrossEntropyAttrs kCrossEntropyDefaults{-100, Reduction::kMean, 1024};
+inline constexpr CrossEntropyAttrs kCrossEntropyDefaults{-100, Reduction::kMean, 2048};
 
 // The outputs of cross_entropy, linear_cross_entropy and (its first seven) linear_cross_entropy_grad. "acc" is the accumulation type.
 // Ignored rows have row_loss 0, row_prediction -1 and row_lse 0.

@@ -34,8 +34,10 @@ Cost head_cost(const CostArgs& a, int64_t chunk_rows, int num_products) {
   Cost cost = moved(a);
   const int64_t rows = a.in[0]->shape[0], vocabulary = a.in[1]->shape[0];
   cost.flops = 2.0 * num_products * static_cast<double>(a.in[0]->shape.numel()) * static_cast<double>(vocabulary);
+  const DType dtype = a.in[0]->dtype;
   cost.workspace_bytes =
-      static_cast<size_t>(std::min(rows, chunk_rows)) * static_cast<size_t>(vocabulary) * size_of(accumulation_dtype(a.in[0]->dtype));
+      HeadWorkspace(rows, std::min(rows, chunk_rows), a.in[0]->shape[1], vocabulary, size_of(dtype), size_of(accumulation_dtype(dtype)))
+          .bytes;
   return cost;
 }
 

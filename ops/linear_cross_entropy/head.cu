@@ -1,83 +1,16 @@
-// cross_entropy(softcap(multiplier * in weight^T)) and its gradients, over chunks of rows: a product into the chunk (the multiplier is
-// its alpha), one block per row, and products out of the chunk. The workspace holds chunk_rows x V values of the accumulation type.
-// Accumulation rule: a thread keeps a running maximum and sum (online softmax, arXiv:1805.02867) over every blockDim-th logit in f32 (f64
-// in f64 runs); a block combines its threads in a fixed order; sums over rows are f64, in one block. No atomics: the same bits every time.
+// cross_entropy(softcap(multiplier * in * weight^T)) and its gradients, over chunks of rows that have a valid label: those rows of `in`
+// side by side, a product into the chunk (the multiplier is its alpha), one block per row, products out of the chunk, and the rows of ct_in
+// back to their places. A replayed step skips chunks that no valid row is left for. The workspace holds chunk_rows x V values of the
+// accumulation type.
+// Accumulation rule: a thread keeps a running maximum and sum (online softmax, arXiv:1805.02867) over packs of logits in f32 (f64 in f64
+// runs); a block combines its threads in a fixed order; sums over rows are f64, in one block. No atomics: the same bits every time.
 // A label that is out of range counts as ignored, and is an error at the end of the step.
-// Unlike the CPU, a chunk without a valid row is multiplied too: how many there are is not known on the host.
-#include "ops/cross_entropy/rows.cuh"
 #include "ops/device/copy_view.h"
+#include "ops/linear_cross_entropy/head_rows.cuh"
 #include "ops/linear_cross_entropy/linear_cross_entropy_attrs.h"
 
 namespace glim::cuda {
 namespace {
-
-template <class A>
-struct RowPass {
-  A* chunk;       // [rows of the chunk, V]: multiplied logits; for the backward pass, their cotangents afterwards
-  int64_t begin;  // row of the whole tensor that the chunk starts with
-  A cap;          // 0 = none
-  Targets targets;
-  Divisor<A> divisor;
-  bool is_mean, forward, backward;
-  A* row_loss;           // forward: outputs
-  int32_t* prediction;   // forward
-  A* row_lse;            // forward: output, otherwise saved
-  const A* ct_loss;      // [1] or null
-  const A* ct_row_loss;  // [T] or null
-};
-
-// One block per row. Cotangents are stored as S (bf16 in bf16 runs) from the start of the row's bytes: what a tile of threads writes
-// lies behind everything that is still to be read, once the tile's own reads are done.
-template <class A, class S>
-__global__ void __launch_bounds__(kRowThreads) head_rows(RowPass<A> p) {
-  const int64_t row = p.begin + blockIdx.x, vocabulary = p.targets.vocabulary;
-  const A* logits = p.chunk + static_cast<int64_t>(blockIdx.x) * vocabulary;
-  S* gradient = reinterpret_cast<S*>(p.chunk + static_cast<int64_t>(blockIdx.x) * vocabulary);
-  if (!p.targets.valid(row)) {
-    if (p.forward && threadIdx.x == 0) {
-      p.row_loss[row] = 0;
-      p.prediction[row] = -1;
-      p.row_lse[row] = 0;
-    }
-    for (int64_t j = threadIdx.x; p.backward && j < vocabulary; j += blockDim.x) gradient[j] = narrow<S>(A(0));
-    return;
-  }
-  const int32_t label = p.targets.labels[row];
-  const auto capped = [&](A logit) { return p.cap > 0 ? p.cap * tanh_of(logit / p.cap) : logit; };
-  A lse = 0;
-  if (p.forward) {
-    const A at_label = capped(logits[label]);  // before anybody overwrites it
-    Running<A> mine{lowest(A()), 0, INT32_MAX};
-    for (int64_t j = threadIdx.x; j < vocabulary; j += blockDim.x) take(mine, capped(logits[j]), j);
-    const Running<A> all = block_combine(mine);
-    const double log_sum = log(static_cast<double>(all.sum));
-    lse = static_cast<A>(static_cast<double>(all.top) + log_sum);
-    if (threadIdx.x == 0) {
-      p.row_loss[row] = static_cast<A>(static_cast<double>(all.top) - static_cast<double>(at_label) + log_sum);
-      p.prediction[row] = all.index == INT32_MAX ? 0 : all.index;
-      p.row_lse[row] = lse;
-    }
-  } else {
-    lse = p.row_lse[row];
-  }
-  if (!p.backward) return;
-  double coefficient = p.ct_row_loss != nullptr ? static_cast<double>(p.ct_row_loss[row]) : 0;
-  if (p.ct_loss != nullptr) {
-    const double divisor = p.is_mean ? p.divisor.value() : 1;
-    if (divisor != 0) coefficient += static_cast<double>(*p.ct_loss) / divisor;
-  }
-  const A factor = static_cast<A>(coefficient), inverse_cap = p.cap > 0 ? 1 / p.cap : A(0);
-  for (int64_t first = 0; first < vocabulary; first += blockDim.x) {
-    const int64_t j = first + threadIdx.x;
-    A value = 0;
-    if (j < vocabulary) {
-      const A y = capped(logits[j]), bend = y * inverse_cap;
-      value = factor * (exp_of(y - lse) - (j == label ? A(1) : A(0))) * (1 - bend * bend);
-    }
-    if constexpr (sizeof(S) != sizeof(A)) __syncthreads();
-    if (j < vocabulary) gradient[j] = narrow<S>(value);
-  }
-}
 
 // One pass over the chunks; absent views switch parts off. Like HeadPass of the CPU kernel.
 struct Head {
@@ -89,17 +22,49 @@ struct Head {
   TensorView ct_in{}, ct_weight{}, weight_accumulator{};
 };
 
+template <bool kInto, class T>
+void launch_move(cudaStream_t on, const int32_t* list, int64_t count, int64_t width, Rows<T> all, T* packed) {
+  const auto launch = [&](auto word) {
+    using Word = decltype(word);
+    constexpr int64_t kElements = sizeof(Word) / sizeof(T);
+    const RowGrid grid(count, width / kElements);
+    move_rows<kInto, Word><<<grid.blocks, grid.threads, 0, on>>>(list, count, width / kElements,
+                                                                 {reinterpret_cast<Word*>(all.data), all.stride / kElements},
+                                                                 {reinterpret_cast<Word*>(packed), width / kElements});
+  };
+  constexpr int kMost = 16 / static_cast<int>(sizeof(T));
+  if (width % kMost == 0 && takes_packs(all, count, kMost) && all.stride % kMost == 0) return launch(uint4{});
+  launch(typename WordOf<sizeof(T)>::Type{});
+}
+
+template <class A, class T>
+void launch_rows(cudaStream_t on, const RowPass<A>& pass, int64_t count) {
+  constexpr int N = kPackOf<A>;
+  const bool packed = pass.targets.vocabulary % N == 0 && reinterpret_cast<uintptr_t>(pass.chunk) % 16 == 0;
+  const auto blocks = static_cast<unsigned>(count);
+  if (packed)
+    head_rows<A, T, N><<<blocks, kRowThreads, 0, on>>>(pass);
+  else
+    head_rows<A, T, 1><<<blocks, kRowThreads, 0, on>>>(pass);
+}
+
 template <class T>
 void run(const Head& h, const KernelArgs& k) {
   using A = Accumulate<T>;
   const int64_t rows = h.in.type.shape[0], width = h.in.type.shape[1], vocabulary = h.weight.type.shape[0];
+  const int64_t chunk_rows = std::min(rows, h.attrs.chunk_rows);
   const DType accumulation = accumulation_dtype(h.in.type.dtype);
   const bool forward = !h.statistics.empty(), backward = h.ct_in.present() || h.ct_weight.present(),
              is_mean = h.attrs.reduction == ops::Reduction::kMean;
   const Targets targets{h.labels.as<int32_t>(), rows, vocabulary, h.attrs.ignore_index};
-  A* const chunk = reinterpret_cast<A*>(k.workspace.data());
+  const ops::HeadWorkspace workspace(rows, chunk_rows, width, vocabulary, sizeof(T), sizeof(A));
+  const auto at = [&](size_t offset) { return k.workspace.data() + offset; };
+  auto* const list = reinterpret_cast<int32_t*>(at(workspace.list));
+  auto* const count_of_list = reinterpret_cast<int64_t*>(at(workspace.count));
+  T *const packed_in = reinterpret_cast<T*>(at(workspace.in)), *const packed_ct_in = reinterpret_cast<T*>(at(workspace.ct_in));
+  A* const chunk = reinterpret_cast<A*>(at(workspace.chunk));
   RowPass<A> pass{chunk,
-                  0,
+                  list,
                   static_cast<A>(h.attrs.softcap),
                   targets,
                   {h.denominator.as<A>(), h.num_valid.as<int64_t>()},
@@ -123,23 +88,29 @@ void run(const Head& h, const KernelArgs& k) {
     copy_view(h.weight_accumulator, h.ct_weight, k.context.stream());
   else if (h.ct_weight.present() && rows == 0)
     clear_view(h.ct_weight, k.context.stream());
-  double beta = h.weight_accumulator.present() ? 1 : 0;
+  const Rows<T> in{h.in.as<T>(), h.in.row_stride}, ct_in{h.ct_in.as<T>(), h.ct_in.present() ? h.ct_in.row_stride : 0};
+  if (rows > 0) {
+    list_valid<<<1, kScalarThreads, 0, stream(k)>>>(targets, rows, list, count_of_list);
+    const RowGrid grid(rows, h.ct_in.present() ? width : 1);
+    fill_ignored<T, A><<<grid.blocks, grid.threads, 0, stream(k)>>>(targets, width, ct_in, pass.row_loss, pass.prediction, pass.row_lse);
+  }
   const int64_t gradient_stride = vocabulary * static_cast<int64_t>(sizeof(A) / sizeof(T));
-  for (int64_t begin = 0; begin < rows; begin += h.attrs.chunk_rows) {
-    const int64_t count = std::min(h.attrs.chunk_rows, rows - begin);
-    const DeviceMatrix in{h.in.row<T>(begin), h.in.row_stride, false}, weight{h.weight.data, h.weight.row_stride, false};
+  const auto run_chunk = [&](int64_t begin) {
+    const int64_t count = std::min(chunk_rows, rows - begin);
+    const DeviceMatrix rows_in{packed_in, width, false}, weight{h.weight.data, h.weight.row_stride, false};
+    launch_move<true>(stream(k), list + begin, count, width, in, packed_in);
     k.context.product({.rows = count,
                        .columns = vocabulary,
                        .depth = width,
                        .alpha = h.attrs.multiplier,
                        .dtype = h.in.type.dtype,
-                       .a = in,
+                       .a = rows_in,
                        .b = {weight.data, weight.row_stride, true},
                        .c = chunk,
                        .c_dtype = accumulation,
                        .c_row_stride = vocabulary});
-    pass.begin = begin;
-    head_rows<A, T><<<static_cast<unsigned>(count), kRowThreads, 0, stream(k)>>>(pass);
+    pass.rows = list + begin;
+    launch_rows<A, T>(stream(k), pass, count);
     if (h.ct_in.present()) {
       k.context.product({.rows = count,
                          .columns = width,
@@ -148,25 +119,28 @@ void run(const Head& h, const KernelArgs& k) {
                          .dtype = h.in.type.dtype,
                          .a = {chunk, gradient_stride, false},
                          .b = weight,
-                         .c = h.ct_in.row<T>(begin),
+                         .c = packed_ct_in,
                          .c_dtype = h.ct_in.type.dtype,
-                         .c_row_stride = h.ct_in.row_stride});
+                         .c_row_stride = width});
+      launch_move<false>(stream(k), list + begin, count, width, ct_in, packed_ct_in);
     }
     if (h.ct_weight.present()) {
       k.context.product({.rows = vocabulary,
                          .columns = width,
                          .depth = count,
                          .alpha = h.attrs.multiplier,
-                         .beta = beta,
+                         .beta = begin > 0 || h.weight_accumulator.present() ? 1.0 : 0.0,
                          .dtype = h.in.type.dtype,
                          .a = {chunk, gradient_stride, true},
-                         .b = in,
+                         .b = rows_in,
                          .c = h.ct_weight.data,
                          .c_dtype = h.ct_weight.type.dtype,
                          .c_row_stride = h.ct_weight.row_stride});
-      beta = 1;
     }
-  }
+  };
+  // The first chunk always runs: without an accumulator it is what clears ct_weight.
+  if (rows > 0) run_chunk(0);
+  for (int64_t begin = chunk_rows; begin < rows; begin += chunk_rows) k.context.when_more(count_of_list, begin, [&] { run_chunk(begin); });
   if (forward) {
     finish<A><<<1, kScalarThreads, 0, stream(k)>>>(targets, pass.divisor, is_mean, pass.row_loss, pass.prediction,
                                                    h.statistics[ops::kLoss].as<A>(), h.statistics[ops::kTokenAccuracy].as<A>(),

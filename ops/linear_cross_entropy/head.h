@@ -9,7 +9,7 @@ inline constexpr AttrSpec kHeadAttrs[] = {real_attr("multiplier", 1, "factor of 
                                           real_attr("softcap", 0, "bound of the logits after the multiplier, 0 = none"),
                                           integer_attr("ignore_index", -100, "label of a row without a target"),
                                           enum_attr("reduction", 0, kReductionNames, "loss: mean over the denominator, or sum"),
-                                          integer_attr("chunk_rows", 1024, "rows of logits that are held at once"),
+                                          integer_attr("chunk_rows", 2048, "rows of logits that are held at once"),
                                           bool_attr("input_gradient", true, "ct_in is an output"),
                                           bool_attr("weight_gradient", true, "ct_weight is an output"),
                                           bool_attr("wide_weight_gradient", false, "ct_weight has the accumulation type")};

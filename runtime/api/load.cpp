@@ -52,7 +52,8 @@ CompileOptions ModelImpl::compile_options() const {
   compile.optional_inputs = {"denominator"};
   if (options_.trainable) compile.programs = {ProgramKind::kForward, ProgramKind::kFirst, ProgramKind::kNext, ProgramKind::kUpdate};
   compile.trains = options_.trains;
-  compile.adamw = {options_.adamw.beta1, options_.adamw.beta2, options_.adamw.eps, options_.adamw.weight_decay, options_.adamw.max_norm};
+  const AdamW& adamw = options_.adamw;
+  compile.adamw = {adamw.beta1, adamw.beta2, adamw.eps, adamw.weight_decay, adamw.max_norm, adamw.master_weights};
   compile.passes.rematerialise = static_cast<glim::Rematerialise>(options_.rematerialise);
   // Forward also gives what was asked for; the training programs do not, so that their head stays lowered.
   for (const std::string_view name : kTrainingOutputs) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/api/model_impl.h"
+#include "runtime/backend.h"
 #include "runtime/evaluate.h"
 
 namespace glim::v0 {
@@ -111,6 +112,7 @@ glim::Result<StepResult> ModelImpl::train_step(std::span<const Batch> batches, d
   GLIM_ASSIGN(result.gradient_norm, model_->scalar(ProgramKind::kUpdate, "gradient_norm"));
   GLIM_ASSIGN(const double is_finite, model_->scalar(ProgramKind::kUpdate, "finite"));
   result.skipped = is_finite == 0;
+  for (const std::string& line : take_backend_notes()) log(LogLevel::kInfo, line);
   if (result.skipped) log(LogLevel::kWarning, "the gradients were not finite: the step was skipped");
   return result;
 }

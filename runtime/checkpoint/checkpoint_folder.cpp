@@ -105,6 +105,7 @@ Status CheckpointFolder::wait() {
   writer_.join();
   if (!*outcome_) return std::move(outcome_->error());
   last_saved_ = **outcome_;
+  if (!last_saved_->not_removed.empty()) not_removed_ = last_saved_->not_removed;
   passed_over_.erase(last_saved_->step);  // when it was replaced
   return ok();
 }
@@ -167,18 +168,20 @@ Result<SaveReport> CheckpointFolder::write(const TrainingState& state, const std
     GLIM_TRY(replace_folder(temporary.path, path));  // the same step again: after resuming from an older one, say
   }
   GLIM_TRY(sync_folder(path_));
-  GLIM_TRY(remove_old(state.step));
+  report.not_removed = remove_old(state.step);
   report.write_seconds = seconds_since(start);
   return report;
 }
 
 // Checkpoints after `newest_step` belong to a run that was given up: they neither count nor go. They are replaced when this one
-// gets there.
-Status CheckpointFolder::remove_old(int64_t newest_step) const {
-  if (retention_.keep_last == 0) return ok();
-  GLIM_ASSIGN(const std::vector<int64_t> steps, list_checkpoints(path_));
-  int64_t num_kept = 0;
-  for (const int64_t step : steps) {
+// gets there. What cannot be removed is tried again after the next save.
+std::string CheckpointFolder::remove_old(int64_t newest_step) const {
+  if (retention_.keep_last == 0) return "";
+  const Result<std::vector<int64_t>> steps = list_checkpoints(path_);
+  if (!steps) return fmt::format("old checkpoints are not removed: {}", steps.error().to_string());
+  std::string first;
+  int64_t num_kept = 0, num_failures = 0;
+  for (const int64_t step : *steps) {
     if (step > newest_step) continue;
     if (num_kept < retention_.keep_last) {
       num_kept += passed_over_.contains(step) && step != newest_step ? 0 : 1;
@@ -188,10 +191,10 @@ Status CheckpointFolder::remove_old(int64_t newest_step) const {
     // First the name goes: what a crash leaves half-deleted does not look like a checkpoint.
     const std::string path = path_ + "/" + checkpoint_name(step);
     const TemporaryFolder doomed(temporary_sibling(path));
-    if (std::rename(path.c_str(), doomed.path.c_str()) != 0)
-      return io_error(path, "saved, but this old checkpoint cannot be removed", errno);
+    if (std::rename(path.c_str(), doomed.path.c_str()) != 0 && num_failures++ == 0)
+      first = io_error(path, "this old checkpoint cannot be removed", errno).to_string();
   }
-  return ok();
+  return num_failures < 2 ? first : fmt::format("{} (and {} more)", first, num_failures - 1);
 }
 
 Result<NewestCheckpoint> CheckpointFolder::newest() {

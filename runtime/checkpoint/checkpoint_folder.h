@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/snapshot.h"
@@ -27,6 +28,7 @@ struct SaveReport {
   int64_t step = 0;
   uint64_t bytes = 0;                              // of all files
   double snapshot_seconds = 0, write_seconds = 0;  // the caller of save() waits for the first only
+  std::string not_removed;                         // which old checkpoints could not be removed, and why; "" = none
 };
 
 class CheckpointFolder {
@@ -44,6 +46,8 @@ class CheckpointFolder {
   Status save(const Model& model, const TrainingState& state);
   // The result of the save in flight, or of the last one when nobody has heard of it; ok when there is none. kIo says what failed.
   Status wait();
+  // Of the saves that save() and wait() have seen since the last call: SaveReport::not_removed. Said once; such a save is a good one.
+  [[nodiscard]] std::string take_not_removed() { return std::exchange(not_removed_, {}); }
   [[nodiscard]] bool started() const { return writer_.joinable(); }               // after save(): whether this save is on its way, or done
   [[nodiscard]] bool saving() const { return writer_.joinable() && !finished_; }  // when false, wait() does not wait
   [[nodiscard]] const std::optional<SaveReport>& last_saved() const { return last_saved_; }  // as of the last save() or wait()
@@ -55,7 +59,7 @@ class CheckpointFolder {
  private:
   CheckpointFolder(std::string path, const Retention& retention, int lock) : path_(std::move(path)), retention_(retention), lock_(lock) {}
   Result<SaveReport> write(const TrainingState& state, const std::string& state_text) const;
-  Status remove_old(int64_t newest_step) const;
+  std::string remove_old(int64_t newest_step) const;
 
   std::string path_;
   Retention retention_;
@@ -66,6 +70,7 @@ class CheckpointFolder {
   std::atomic<bool> finished_{false};
   std::optional<Result<SaveReport>> outcome_;  // written by the writer, read after it was joined
   std::optional<SaveReport> last_saved_;
+  std::string not_removed_;
 };
 
 }  // namespace glim

@@ -37,12 +37,17 @@ Result<StateTensors> list_state(const CompiledModel& model) {
   return out;
 }
 
+size_t state_bytes(const CompiledModel& model) {
+  size_t total = 0;
+  for (const auto& [state, slot] : model.layout.slots()) {
+    if (slot.arena == Arena::kParameters || slot.arena == Arena::kOptimizer) total += slot.type.bytes();
+  }
+  return total;
+}
+
 Status Snapshot::capture(const Model& model) {
   GLIM_ASSIGN(tensors_, list_state(model.compiled()));
-  size_t total = 0;
-  for (const auto* group : {&tensors_.weights, &tensors_.optimizer}) {
-    for (const StateTensor& tensor : *group) total += model.compiled().layout.find(tensor.state)->type.bytes();
-  }
+  const size_t total = state_bytes(model.compiled());
   if (total > bytes_) {
     bytes_ = 0;
     buffer_.reset();  // first: both would not fit
@@ -56,6 +61,7 @@ Status Snapshot::capture(const Model& model) {
   for (const auto* group : {&tensors_.weights, &tensors_.optimizer}) {
     for (const StateTensor& tensor : *group) {
       const std::span<std::byte> place{at, model.compiled().layout.find(tensor.state)->type.bytes()};
+      GLIM_CHECK(place.size() <= total - static_cast<size_t>(at - buffer_.get()), "state that state_bytes does not count");
       GLIM_TRY(model.read_state(tensor.state, place));
       if (!places_.emplace(tensor.spec.name, place).second)
         return invalid_argument(fmt::format("two tensors of the model would be called '{}' in a checkpoint", tensor.spec.name));

@@ -23,9 +23,12 @@ struct StateTensors {
 // kInvalidArgument when no program of the model holds one of the parameters.
 [[nodiscard]] Result<StateTensors> list_state(const CompiledModel& model);
 
+// Bytes of all of it: what a snapshot takes in memory, and what a checkpoint's tensors take on the disk.
+[[nodiscard]] size_t state_bytes(const CompiledModel& model);
+
 class Snapshot {
  public:
-  // Copies all state. The buffer (the bytes of all state) is allocated by the first call and used again by later ones.
+  // Copies all state. The buffer (state_bytes) is allocated by the first call and used again by later ones.
   Status capture(const Model& model);
   [[nodiscard]] std::vector<TensorSpec> weights() const;
   [[nodiscard]] std::vector<TensorSpec> optimizer() const;

@@ -13,6 +13,7 @@ Settings run_identity(const TrainingSetup& setup, const CompiledModel& compiled)
                  {"train.micro_steps", fmt::to_string(config.micro_steps)},
                  {"train.seed", fmt::to_string(config.seed)},
                  {"train.dtype", std::string(to_string(config.dtype))},
+                 {"train.master_weights", config.adamw.master_weights ? "true" : "false"},
                  {"data.validation_fraction", fmt::to_string(config.data.validation_fraction)},
                  {"data.overlong", config.data.overlong == Overlong::kDrop ? "drop" : "split"}};
   for (const auto& [name, value] : compiled.dims) facts["model." + name] = fmt::to_string(value);
@@ -34,6 +35,7 @@ Settings run_choices(const TrainConfig& config) {
                    {"train.rematerialise", std::string(to_string(config.rematerialise))},
                    {"train.backend", std::string(to_string(config.backend))},
                    {"the library of matrix products", product_library(config.backend)}};
+  choices["the library of attention"] = attention_library(config.backend);
   if (config.backend == Backend::kCuda) {
     choices["the GPU"] = cuda_device_name();
     choices["train.strict"] = config.strict ? "true" : "false";

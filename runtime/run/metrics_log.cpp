@@ -68,11 +68,13 @@ std::optional<double> MetricsLine::find(std::string_view name) const {
   return std::nullopt;
 }
 
-MetricsLog::MetricsLog(MetricsLog&& other) noexcept : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
+MetricsLog::MetricsLog(MetricsLog&& other) noexcept
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), torn_at_(other.torn_at_) {}
 
 MetricsLog& MetricsLog::operator=(MetricsLog&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(file_, other.file_);
+  std::swap(torn_at_, other.torn_at_);
   return *this;
 }
 
@@ -99,9 +101,21 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t last_step, 
   return log;
 }
 
+Status MetricsLog::cut(int64_t end) {
+  torn_at_ = end;
+  if (::ftruncate(file_, end) != 0) return io_error(path_, "cannot take back half a line", errno);
+  torn_at_ = -1;
+  return ok();
+}
+
 Status MetricsLog::append(const std::string& line) {
+  if (torn_at_ >= 0) GLIM_TRY(cut(torn_at_));
+  const int64_t end = ::lseek(file_, 0, SEEK_END);
+  if (end < 0) return io_error(path_, "cannot find the end", errno);
   const std::string text = line + "\n";
-  return write_all(file_, std::as_bytes(std::span(text)), path_);
+  Status written = write_all(file_, std::as_bytes(std::span(text)), path_);
+  if (!written) (void)cut(end);  // if not now, then by the next call
+  return written;
 }
 
 }  // namespace glim

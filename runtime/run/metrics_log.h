@@ -33,12 +33,16 @@ class MetricsLog {
   // Keeps the lines of steps up to `last_step` (a crash may have left later ones, or half a line), shows them to `seen`, and appends after
   // them. last_step = 0: a new log.
   static Result<MetricsLog> open(const std::string& path, int64_t last_step, const std::function<void(const MetricsLine&)>& seen);
-  // The line is in the file when this returns (not necessarily on the disk).
+  // The line is in the file when this returns (not necessarily on the disk). After an error nothing of it stays: the file ends with the
+  // last whole line, at the latest when the next one is written. So one may go on with the next line.
   Status append(const std::string& line);
 
  private:
+  Status cut(int64_t end);
+
   std::string path_;
   int file_ = -1;
+  int64_t torn_at_ = -1;  // where a line begins of which only a part could be written, and that could not be taken back
 };
 
 }  // namespace glim

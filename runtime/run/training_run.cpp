@@ -6,6 +6,7 @@
 
 #include "models/hf_config.h"
 #include "runtime/atomic_file.h"
+#include "runtime/backend.h"
 #include "runtime/run/identity.h"
 #include "runtime/step_trace.h"
 
@@ -84,13 +85,20 @@ Status TrainingRun::resume_from(const std::string& resume) {
   }
   if (!found) {
     GLIM_TRY(start_logs());
+    for (const std::string& each : passed_over) event("warning", each);
     event("started", "a new run: there is no checkpoint to go on from");
     return ok();
   }
-  GLIM_ASSIGN(const Resumed resumed, restore(trainer_->model(), *found, state()));
+  Result<Resumed> restored = restore(trainer_->model(), *found, state());
+  if (!restored) {
+    if (!passed_over.empty()) restored.error().message += fmt::format("; {}", fmt::join(passed_over, "; "));
+    return restored.error();
+  }
+  const Resumed& resumed = *restored;
   trainer_->set_position(resumed.state.step, resumed.state.skipped_in_a_row);
   if (!trainer_->config().strict) stored_algorithms_ = resumed.state.algorithms;
-  last_saved_ = fs::weakly_canonical(found->path).parent_path() == fs::weakly_canonical(path("checkpoints")) ? found->state.step : -1;
+  std::error_code error;
+  if (fs::equivalent(parent_folder(found->path), path("checkpoints"), error)) last_saved_ = found->state.step;
   GLIM_TRY(start_logs());
   for (const std::string& each : passed_over) event("warning", each);
   event("resumed", fmt::format("resumed after step {} from {}", resumed.state.step, found->path));
@@ -102,26 +110,45 @@ Status TrainingRun::start_logs() {
   progress_.elapsed_seconds = elapsed();
   if (checkpoints_ == nullptr) return ok();
   report_ = RunReport(*trainer_);
-  GLIM_ASSIGN(MetricsLog log,
-              MetricsLog::open(path("metrics.jsonl"), trainer_->steps_done(), [&](const MetricsLine& line) { report_.add(line); }));
+  const int64_t done = trainer_->steps_done(), every = trainer_->config().validate_every;
+  bool is_step_logged = false;
+  const auto seen = [&](const MetricsLine& line) {
+    report_.add(line);
+    if (line.step != done) return;
+    if (line.find("num_tokens")) is_step_logged = true;
+    if (line.find("validation_token_accuracy")) last_validated_ = done;
+  };
+  GLIM_ASSIGN(MetricsLog log, MetricsLog::open(path("metrics.jsonl"), done, seen));
   log_ = std::make_unique<MetricsLog>(std::move(log));
+  is_validation_missing_ = is_step_logged && every > 0 && done % every == 0 && last_validated_ != done;
   GLIM_TRY(write_file_atomically(path("train.toml"), trainer_->config().source_text));
   return write_file_atomically(path("run.html"), report_.html("running", progress_));
 }
 
+// A log that cannot be written now may be written later: a disk that was full has room again.
 void TrainingRun::log(const std::string& line) {
-  if (log_ == nullptr || has_log_failed_) return;
+  if (log_ == nullptr) return;
   if (const Status status = log_->append(line); !status) {
-    has_log_failed_ = true;
-    event("warning", fmt::format("metrics.jsonl ends here: {}", status.error().to_string()));
+    if (num_unlogged_++ == 0) say("warning", fmt::format("metrics.jsonl: records are lost from here on: {}", status.error().to_string()));
+    return;
   }
+  const int64_t num_lost = std::exchange(num_unlogged_, 0);
+  if (num_lost > 0) event("warning", fmt::format("metrics.jsonl is written again; records lost: {}", num_lost));
+}
+
+void TrainingRun::say(std::string_view event, const std::string& text) {
+  observer_->on_event(trainer_->steps_done(), event, text);
+  report_.add_event(trainer_->steps_done(), event, text);
 }
 
 void TrainingRun::event(std::string_view event, const std::string& text) {
-  const int64_t step = trainer_->steps_done();
-  observer_->on_event(step, event, text);
-  report_.add_event(step, event, text);
-  log(event_line(step, event, text));
+  say(event, text);
+  log(event_line(trainer_->steps_done(), event, text));
+}
+
+void TrainingRun::close_logs(std::string_view status) {
+  if (num_unlogged_ > 0) say("warning", fmt::format("metrics.jsonl could not be written until the end; records lost: {}", num_unlogged_));
+  write_report(status);
 }
 
 void TrainingRun::write_report(std::string_view status) {
@@ -133,14 +160,29 @@ void TrainingRun::write_report(std::string_view status) {
     observer_->on_event(trainer_->steps_done(), "warning", written.error().to_string());
 }
 
+// kCancelled when the run is told to stop before it ends: half a validation is none.
 Status TrainingRun::validate() {
   if (trainer_->data().num_validation_rows() == 0 || last_validated_ == trainer_->steps_done()) return ok();
-  GLIM_ASSIGN(const Evaluation evaluation, trainer_->validate());
+  trainer_->model().set_cancellation(stop_);
+  const Result<Evaluation> evaluation = trainer_->validate();
+  trainer_->model().set_cancellation(nullptr);
+  if (!evaluation) return evaluation.error();
   last_validated_ = trainer_->steps_done();
-  observer_->on_validation(last_validated_, evaluation);
-  report_.add(last_validated_, evaluation);
-  log(validation_line(last_validated_, evaluation));
+  observer_->on_validation(last_validated_, *evaluation);
+  report_.add(last_validated_, *evaluation);
+  log(validation_line(last_validated_, *evaluation));
   return ok();
+}
+
+// The save is good all the same.
+void TrainingRun::say_not_removed() {
+  if (const std::string text = checkpoints_->take_not_removed(); !text.empty()) event("warning", text);
+}
+
+Status TrainingRun::wait_for_save() {
+  Status saved = checkpoints_->wait();
+  say_not_removed();
+  return saved;
 }
 
 // The last save is waited for, and its error is the run's. Any other goes on beside the training, which a full disk does not end.
@@ -148,15 +190,16 @@ Status TrainingRun::save_checkpoint(bool is_last) {
   const int64_t step = trainer_->steps_done();
   if (checkpoints_ == nullptr) return ok();
   if (last_saved_ == step) {  // by the save of this step, which may still be on its way
-    const Status saved = is_last ? checkpoints_->wait() : ok();
+    const Status saved = is_last ? wait_for_save() : ok();
     if (saved) return ok();
     event("warning", fmt::format("not saved, trying again: {}", saved.error().to_string()));
   }
   const Status status = checkpoints_->save(trainer_->model(), state());
+  say_not_removed();  // by the save before
   if (!status) event("warning", fmt::format("not saved{}: {}", is_last ? "" : ", training goes on", status.error().to_string()));
   if (!checkpoints_->started()) return is_last ? status : ok();  // otherwise the error is that of an earlier save
   last_saved_ = step;
-  if (is_last) GLIM_TRY(checkpoints_->wait());
+  if (is_last) GLIM_TRY(wait_for_save());
   event("checkpoint", fmt::format("{} {}", is_last ? "saved" : "saving", checkpoints_->path() + "/" + checkpoint_name(step)));
   return ok();
 }
@@ -199,21 +242,26 @@ Result<RunEnd> TrainingRun::finish(RunEnd end) {
     if (const Status saved = trainer_->save(path("model")); !saved) return fail(saved.error());
     event("finished", fmt::format("weights written to {}", path("model")));
   }
-  write_report(end == RunEnd::kFinished ? "finished" : end == RunEnd::kStopped ? "stopped" : "stopped (out of time)");
+  close_logs(end == RunEnd::kFinished ? "finished" : end == RunEnd::kStopped ? "stopped" : "stopped (out of time)");
   return end;
 }
 
 // What was reached is kept, and every log says why it ends.
-Error TrainingRun::fail(const Error& error) {
+Result<RunEnd> TrainingRun::fail(const Error& error) {
+  if (error.code == ErrorCode::kCancelled) return finish(RunEnd::kStopped);  // only by the stop flag
   event("failed", error.to_string());
   if (const Status saved = save_checkpoint(true); !saved) event("warning", saved.error().to_string());
-  write_report("failed");
+  close_logs("failed");
   return error;
 }
 
 Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
   const TrainConfig& config = trainer_->config();
+  stop_ = &stop;
   ProgressMeter meter(config, trainer_->steps_done());
+  if (is_validation_missing_) {
+    if (const Status validated = validate(); !validated) return fail(validated.error());
+  }
   const int64_t traced = trace_file_.empty() ? 0 : std::min(trainer_->steps_done() + kTracedStep, config.steps);
   while (trainer_->steps_done() < config.steps) {
     if (stop) return finish(RunEnd::kStopped);
@@ -225,6 +273,7 @@ Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
     observer_->on_step(*metrics, progress_);
     report_.add(*metrics);
     log(step_line(*metrics, progress_));
+    for (const std::string& line : take_backend_notes()) event("backend", line);
     if (metrics->skipped) event("skipped", "the gradients were not finite: parameters and moments stay as they were");
     if (config.validate_every > 0 && metrics->step % config.validate_every == 0) {
       if (const Status validated = validate(); !validated) return fail(validated.error());

@@ -33,8 +33,9 @@ class TrainingRun {
   // Errors: those of prepare_training; kInvalidArgument when the checkpoint is of another run (what differs is named).
   static Result<TrainingRun> open(const TrainConfig& config, const std::string& resume, RunObserver& observer);
 
-  // Goes on until the configured steps or seconds are over, or `stop` is set (then: after the step under way). A checkpoint is written
-  // at the end of each of these, and model/ when the last step or the time is over. Without an output folder nothing is written.
+  // Goes on until the configured steps or seconds are over, or `stop` is set (then: after the step under way; a validation is given up
+  // at once, nothing of it is recorded, and a resumed run does it again). A checkpoint is written at the end of each of these, and
+  // model/ when the last step or the time is over. Without an output folder nothing is written.
   // A checkpoint or log that cannot be written is an event, and training goes on; only the last checkpoint's error is returned.
   Result<RunEnd> run(const std::atomic<bool>& stop);
 
@@ -52,10 +53,14 @@ class TrainingRun {
   void check_algorithms();
   Status validate();
   Result<RunEnd> finish(RunEnd end);
-  Error fail(const Error& error);
+  Result<RunEnd> fail(const Error& error);
   Status save_checkpoint(bool is_last);
+  Status wait_for_save();
+  void say_not_removed();
+  void close_logs(std::string_view status);
   void write_report(std::string_view status);
-  void event(std::string_view event, const std::string& text);
+  void say(std::string_view event, const std::string& text);    // to the observer and the report
+  void event(std::string_view event, const std::string& text);  // and to the log
   void log(const std::string& line);
   [[nodiscard]] double elapsed() const;
   [[nodiscard]] TrainingState state() const;
@@ -63,6 +68,7 @@ class TrainingRun {
 
   std::unique_ptr<Trainer> trainer_;
   RunObserver* observer_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
   TrainingState unchanging_;                       // what all checkpoints of the run say: all but the position
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: nothing is kept
   std::unique_ptr<MetricsLog> log_;
@@ -70,9 +76,10 @@ class TrainingRun {
   Progress progress_;
   std::chrono::steady_clock::time_point start_, report_time_;
   int64_t last_saved_ = -1, last_validated_ = -1;
-  bool has_log_failed_ = false;
-  std::string trace_file_;      // "" = no trace
-  Settings stored_algorithms_;  // of the checkpoint that the run goes on from, until a step has used them
+  bool is_validation_missing_ = false;  // of the step that the run was resumed after
+  int64_t num_unlogged_ = 0;            // records that could not be written, since the log began to fail
+  std::string trace_file_;              // "" = no trace
+  Settings stored_algorithms_;          // of the checkpoint that the run goes on from, until a step has used them
 };
 
 }  // namespace glim

@@ -100,5 +100,29 @@ TEST(HostileArguments, Files) {
   expect_refused({"run", golden, "--inputs", inputs, "--outputs", scratch / "no/such/out"}, 5, "no/such");
 }
 
+TEST(HostileArguments, PathsBelowALoopOfLinks) {
+  const ScratchFolder scratch;
+  fs::create_symlink("loop", scratch / "loop");
+  const std::string golden = golden_folder("text_tiny"), loop = scratch / "loop/x", reason = "Too many levels of symbolic links";
+  write_file(scratch / "text.txt", std::string(3000, 'a'));
+  const std::string set = "set = [\"hidden=32\", \"feed_forward=48\", \"num_layers=1\"]\n";
+  write_file(scratch / "train.toml", "model = \"muse_glimmer_tiny\"\n" + set +
+                                         "[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 1\ntokens = 64\noutput = \"run\"\n");
+  const auto train = [&](const std::string& option, const std::string& value) {
+    return std::vector<std::string>{"train", scratch / "train.toml", option, value};
+  };
+  expect_refused({"plan", loop}, 2, "there is no file, folder or shipped model");
+  expect_refused({"train", loop}, 5, "loop/x: cannot be opened");
+  expect_refused(train("--set", "train.output='" + loop + "'"), 5, reason);
+  expect_refused(train("--resume", loop), 5, reason);
+  expect_refused({"run", golden, "--inputs", loop, "--outputs", scratch / "out"}, 5, reason);
+  expect_refused({"run", golden, "--inputs", golden + "/case.safetensors", "--outputs", loop}, 5, reason);
+  expect_refused({"import", golden, "--output", loop}, 5, reason);
+  expect_refused({"export", golden, "--output", loop}, 5, reason);
+  expect_refused({"data", "pack", scratch / "text.txt", "--vocab", "bytes", "--output", loop + ".tokens"}, 5, reason);
+  expect_refused({"data", "show", loop + ".txt"}, 5, reason);
+  expect_refused({"graph", "muse_glimmer_tiny", "--format", "svg"}, 5, "TMPDIR may name one", {{"TMPDIR", loop}});
+}
+
 }  // namespace
 }  // namespace glim

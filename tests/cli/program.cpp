@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,6 +59,35 @@ ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map
   std::vector<std::string> words{GLIM_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return run_program(std::move(words), environment);
+}
+
+ProgramResult run_glim_on_terminal(const std::vector<std::string>& arguments, int columns) {
+  std::vector<std::string> words{GLIM_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  winsize size{};
+  size.ws_row = 25;
+  size.ws_col = static_cast<unsigned short>(columns);
+  int terminal = -1, end = -1;
+  EXPECT_EQ(::openpty(&terminal, &end, nullptr, nullptr, &size), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) posix_spawn_file_actions_adddup2(&actions, end, stream);
+  posix_spawn_file_actions_addclose(&actions, terminal);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(end);
+  EXPECT_EQ(error, 0) << "cannot start " << words[0];
+  ProgramResult result;
+  char buffer[4096];
+  for (ssize_t n = 0; error == 0 && (n = ::read(terminal, buffer, sizeof buffer)) > 0;) result.out.append(buffer, static_cast<size_t>(n));
+  ::close(terminal);
+  int status = 0;
+  if (error == 0 && ::waitpid(pid, &status, 0) == pid && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
 }
 
 ProgramResult run_script(const std::string& script) { return run_program({"/bin/sh", "-c", script}, {{"GLIM", GLIM_PROGRAM}}); }

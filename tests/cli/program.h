@@ -17,6 +17,9 @@ struct ProgramResult {
 // `environment` is added to this process's own. Both streams go through files, so that a program that writes much never waits.
 [[nodiscard]] ProgramResult run_glim(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
 
+// The same on a terminal of that many columns, which gets both streams: they are `out`.
+[[nodiscard]] ProgramResult run_glim_on_terminal(const std::vector<std::string>& arguments, int columns);
+
 // A shell script in which $GLIM is the program: for signals, pipes and what else needs more than one process.
 [[nodiscard]] ProgramResult run_script(const std::string& script);
 

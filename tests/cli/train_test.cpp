@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/safetensors.h"
 #include "tests/cli/program.h"
 #include "tests/runtime/scratch_folder.h"
 
@@ -251,8 +252,107 @@ TEST(Train, ADryRunWritesNothing) {
   EXPECT_GT(report["data"]["training"]["rows"].get<int>(), 0);
   size_t total = 0;
   for (const auto& [name, bytes] : report["arenas"].items()) total += bytes.get<size_t>();
-  EXPECT_EQ(report["memory_bytes"], total);
+  // All tensors of a checkpoint are copied before it is written.
+  size_t state = 0;
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const Result<SafetensorsFile> file = SafetensorsFile::open(trained.folder / "trained/checkpoints/step-00000002/" + name);
+    ASSERT_TRUE(file) << file.error().to_string();
+    for (const FileTensor& tensor : file->tensors()) state += tensor.data.size();
+  }
+  EXPECT_EQ(report["snapshot_bytes"], state);
+  EXPECT_EQ(report["checkpoint_bytes"], state);
+  EXPECT_EQ(report["memory_bytes"], total + state);
+  EXPECT_NE(text.out.find("\n  snapshot"), std::string::npos) << text.out;
+  // Where nothing is kept, nothing is copied.
+  write_file(trained.folder / "kept_nowhere.toml",
+             "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"text.txt\"]\n[train]\nsteps = 2\ntokens = 64\n");
+  const ProgramResult nowhere = run_glim({"train", trained.folder / "kept_nowhere.toml", "--dry-run", "--json"});
+  ASSERT_EQ(nowhere.exit_code, 0) << nowhere.err;
+  const nlohmann::json small = nlohmann::json::parse(nowhere.out);
+  EXPECT_EQ(small["snapshot_bytes"], 0);
+  total = 0;
+  for (const auto& [name, bytes] : small["arenas"].items()) total += bytes.get<size_t>();
+  EXPECT_EQ(small["memory_bytes"], total);
   EXPECT_FALSE(std::filesystem::exists(trained.folder / "other"));
+}
+
+// The name of a folder may be any bytes; JSON is UTF-8.
+TEST(Train, AFolderWhoseNameIsNotUtf8) {
+  const Trained trained("steps = 1\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  const std::string folder = trained.folder / "na\xefve\xff";
+  std::filesystem::create_directory(folder);
+  write_file(folder + "/own.toml", "extends = \"muse_glimmer_tiny.toml\"\n");
+  for (const auto& entry : std::filesystem::directory_iterator(models_source_folder())) {
+    if (entry.path().extension() == ".toml") std::filesystem::copy(entry.path(), folder + "/" + entry.path().filename().string());
+  }
+  std::filesystem::copy(trained.folder / "text.txt", folder + "/text.txt");
+  std::string config = read_file(trained.folder / "train.toml");
+  write_file(folder + "/train.toml", config.replace(config.find("muse_glimmer_tiny"), 17, "own.toml"));
+  const ProgramResult plan = run_glim({"train", folder + "/train.toml", "--dry-run", "--json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_NE(nlohmann::json::parse(plan.out)["model"].get<std::string>().find("na\xef\xbf\xbdve\xef\xbf\xbd/own.toml"), std::string::npos)
+      << plan.out;
+  const ProgramResult run = run_glim({"train", folder + "/train.toml", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(nlohmann::json::parse(line).contains("step")) << line;
+  EXPECT_EQ(run_glim({"train", folder + "/train.toml", "--resume", "auto", "--json"}).exit_code, 0);
+  const ProgramResult eval = run_glim({"eval", folder + "/trained", "--text", folder + "/text.txt", "--tokens", "64", "--json"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+}
+
+// The signal comes while a long validation is under way: it ends at once, and the run that goes on does it from its beginning.
+TEST(Train, ASignalEndsAValidation) {
+  const Trained straight("steps = 2\nlearning_rate = 1e-2\nvalidate_every = 1\n[checkpoint]\nevery = 1\n");
+  ASSERT_EQ(straight.result.exit_code, 0) << straight.result.err;
+  const auto records = [](const std::string& file) {
+    std::vector<nlohmann::json> out;
+    std::istringstream lines(read_file(file));
+    for (std::string line; std::getline(lines, line);) {
+      nlohmann::json record = nlohmann::json::parse(line);
+      for (const char* key : {"tokens_per_second", "gflop_per_second", "resident_bytes", "seconds"}) record.erase(key);
+      if (!record.contains("event")) out.push_back(std::move(record));
+    }
+    return out;
+  };
+  const ScratchFolder folder;
+  std::string text;
+  for (int k = 0; k < 500; ++k) text += kText + std::to_string(k) + "\n";  // some 400 held-out rows
+  write_file(folder / "text.txt", text);
+  write_file(folder / "train.toml", read_file(straight.folder / "train.toml"));
+  const std::string train = "$GLIM train train.toml --set data.validation_fraction=0.5";
+  const ProgramResult whole = run_script("cd " + folder.path() + " && " + train + " && mv trained straight");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const ProgramResult stopped = run_script("cd " + folder.path() + "\n" + train +
+                                           " & pid=$!\n"
+                                           "while ! grep -q loss trained/metrics.jsonl 2>/dev/null; do sleep 0.01; done\n"
+                                           "kill -TERM $pid; wait $pid");
+  ASSERT_EQ(stopped.exit_code, 75) << stopped.out << stopped.err;
+  EXPECT_NE(stopped.err.find("stopped by a signal after step 1;"), std::string::npos) << stopped.err;
+  EXPECT_EQ(records(folder / "trained/metrics.jsonl").size(), 1U) << "half a validation was recorded";
+  EXPECT_LT(stopped.cpu_seconds, whole.cpu_seconds / 2);
+  const ProgramResult resumed = run_script("cd " + folder.path() + " && " + train + " --resume auto");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(records(folder / "trained/metrics.jsonl"), records(folder / "straight/metrics.jsonl"));
+  EXPECT_EQ(read_file(folder / "trained/model/model.safetensors"), read_file(folder / "straight/model/model.safetensors"));
+}
+
+// No file may grow beyond 50 KiB, so that no checkpoint can be written.
+TEST(Train, TheLastSaveThatFailsHasItsExitCode) {
+  const Trained trained("steps = 6\n[checkpoint]\nevery = 2\n");
+  ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;
+  const std::string train = "$GLIM train train.toml --set train.output=other";
+  const ProgramResult failed = run_script("cd " + trained.folder.path() + "; trap '' XFSZ; ulimit -f 100; " + train);
+  EXPECT_EQ(failed.exit_code, 5) << failed.err;
+  for (const char* part : {"warning: not saved, training goes on: the checkpoint of step 2: ", "the checkpoint of step 4: ",
+                           "not saved, trying again: the checkpoint of step 6: ", "File too large", "step     6/6"})
+    EXPECT_NE(failed.out.find(part), std::string::npos) << part << "\n" << failed.out;
+  EXPECT_NE(failed.err.find("glim: the checkpoint of step 6: "), std::string::npos) << failed.err;
+  EXPECT_FALSE(std::filesystem::exists(trained.folder / "other/model"));
+  const ProgramResult again = run_script("cd " + trained.folder.path() + "; " + train + " --resume auto");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(read_file(trained.folder / "other/model/model.safetensors"), trained.weights());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "ops/bf16.h"
 #include "ops/kernel_context.h"
+#include "runtime/cudnn/attention.h"
 
 namespace glim::testing {
 namespace {
@@ -50,7 +51,7 @@ class CpuContext final : public KernelContext {
   void fail(std::string message) override { ADD_FAILURE() << message; }
 };
 
-class StreamContext final : public KernelContext {
+class StreamContext : public KernelContext {
  public:
   explicit StreamContext(cudaStream_t stream) : stream_(stream) {}
   void parallel_for(int64_t, FunctionRef<void(int64_t)>) override { ADD_FAILURE() << "a device kernel runs on no host thread"; }
@@ -59,6 +60,18 @@ class StreamContext final : public KernelContext {
 
  private:
   cudaStream_t stream_;
+};
+
+class LibraryContext final : public StreamContext, public ops::AttentionLibrary {
+ public:
+  using StreamContext::StreamContext;
+  [[nodiscard]] bool is_forced() const override { return library_.is_forced(); }
+  bool attention(const KernelArgs& k) override { return library_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return library_.attention_vjp(k); }
+  [[nodiscard]] int num_served() const { return library_.num_served(); }
+
+ private:
+  CudnnAttention library_{AttentionChoice::kCudnn};
 };
 
 // A matrix with wide rows on the device.
@@ -175,7 +188,7 @@ AttentionValues run_on_cpu(const AttentionProblem& problem, const AttentionInput
 }
 
 struct CudaAttention::Machine {
-  Machine(const AttentionProblem& p, DType dtype, int margin)
+  Machine(const AttentionProblem& p, DType dtype, int margin, AttentionServer server)
       : words(to_words(p.attrs)),
         element(size_of(dtype)),
         sum_element(size_of(accumulation_dtype(dtype))),
@@ -186,6 +199,10 @@ struct CudaAttention::Machine {
         workspace_bytes(ops::cuda_vjp_workspace(p.rows, p.head_size, p.attrs, sum_element, dtype == DType::kBF16).bytes()),
         workspace(workspace_bytes) {
     GLIM_EXPECT_CUDA(cudaStreamCreate(&stream));
+    if (server == AttentionServer::kLibrary)
+      context = std::make_unique<LibraryContext>(stream);
+    else
+      context = std::make_unique<StreamContext>(stream);
     const TensorType q_type{dtype, {p.rows, p.q_width()}}, kv_type{dtype, {p.rows, p.kv_width()}},
         lse_type{accumulation_dtype(dtype), {p.rows, p.attrs.num_heads}};
     in = {packed.view(q_type, stride), packed.view(kv_type, stride, p.q_width()), packed.view(kv_type, stride, p.q_width() + p.kv_width()),
@@ -199,14 +216,8 @@ struct CudaAttention::Machine {
       backward_in.push_back(each);
   }
   ~Machine() { cudaStreamDestroy(stream); }
-  void forward() {
-    StreamContext context(stream);
-    cuda::attention({in, std::span(out).first(2), words, {}, context});
-  }
-  void backward() {
-    StreamContext context(stream);
-    cuda::attention_vjp({backward_in, std::span(out).subspan(2), words, {workspace.data, workspace_bytes}, context});
-  }
+  void forward() { cuda::attention({in, std::span(out).first(2), words, {}, *context}); }
+  void backward() { cuda::attention_vjp({backward_in, std::span(out).subspan(2), words, {workspace.data, workspace_bytes}, *context}); }
   std::vector<uint32_t> words;
   size_t element, sum_element;
   int64_t stride;
@@ -216,10 +227,12 @@ struct CudaAttention::Machine {
   std::vector<TensorView> in, backward_in, out;
   std::vector<std::unique_ptr<DeviceBuffer>> buffers;
   cudaStream_t stream = nullptr;
+  std::unique_ptr<StreamContext> context;
 };
 
-CudaAttention::CudaAttention(const AttentionProblem& problem, DType dtype, const AttentionInputs& inputs, int margin)
-    : machine_(std::make_unique<Machine>(problem, dtype, margin)) {
+CudaAttention::CudaAttention(const AttentionProblem& problem, DType dtype, const AttentionInputs& inputs, int margin,
+                             AttentionServer server)
+    : machine_(std::make_unique<Machine>(problem, dtype, margin, server)) {
   write(machine_->in[0], inputs.q);
   write(machine_->in[1], inputs.k);
   write(machine_->in[2], inputs.v);
@@ -235,6 +248,29 @@ void CudaAttention::run() {
   machine_->backward();
   GLIM_EXPECT_CUDA(cudaGetLastError());
   GLIM_EXPECT_CUDA(cudaStreamSynchronize(machine_->stream));
+}
+
+int CudaAttention::num_served() const {
+  const auto* const library = dynamic_cast<const LibraryContext*>(machine_->context.get());
+  return library != nullptr ? library->num_served() : 0;
+}
+
+void CudaAttention::replay() {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t instance = nullptr;
+  GLIM_EXPECT_CUDA(cudaStreamBeginCapture(machine_->stream, cudaStreamCaptureModeThreadLocal));
+  machine_->forward();
+  machine_->backward();
+  GLIM_EXPECT_CUDA(cudaStreamEndCapture(machine_->stream, &graph));
+  GLIM_EXPECT_CUDA(cudaGraphInstantiate(&instance, graph, 0));
+  GLIM_EXPECT_CUDA(cudaGraphLaunch(instance, machine_->stream));
+  GLIM_EXPECT_CUDA(cudaStreamSynchronize(machine_->stream));
+  GLIM_EXPECT_CUDA(cudaGraphExecDestroy(instance));
+  GLIM_EXPECT_CUDA(cudaGraphDestroy(graph));
+}
+
+void CudaAttention::set_segments(const std::vector<int32_t>& segments) {
+  GLIM_EXPECT_CUDA(cudaMemcpy(machine_->segments.data, segments.data(), machine_->segments.bytes, cudaMemcpyHostToDevice));
 }
 
 void CudaAttention::poison_outputs(int byte) {

@@ -32,13 +32,19 @@ struct AttentionValues {
 
 AttentionValues run_on_cpu(const AttentionProblem& problem, const AttentionInputs& inputs);
 
+enum class AttentionServer { kOwn, kLibrary };
+
 // q, k and v are slices of one packed product, whose rows are `margin` elements longer; ct and the outputs have rows that much longer.
 // Outputs and workspace are poisoned.
 class CudaAttention {
  public:
-  CudaAttention(const AttentionProblem& problem, DType dtype, const AttentionInputs& inputs, int margin);
+  CudaAttention(const AttentionProblem& problem, DType dtype, const AttentionInputs& inputs, int margin,
+                AttentionServer server = AttentionServer::kOwn);
   ~CudaAttention();
   void run();
+  void replay();                                            // once more, as a captured graph
+  void set_segments(const std::vector<int32_t>& segments);  // as many as before
+  [[nodiscard]] int num_served() const;                     // passes that the library served
   void poison_outputs(int byte);
   // Median milliseconds of the forward and the backward pass.
   std::pair<double, double> times(int repetitions);

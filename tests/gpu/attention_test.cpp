@@ -9,6 +9,8 @@
 #include <map>
 
 #include "ops/attention/attention.h"
+#include "runtime/cudnn/attention.h"
+#include "runtime/cudnn/library.h"
 #include "tests/gpu/attention_problem.h"
 
 namespace glim::testing {
@@ -190,6 +192,63 @@ TEST_F(GpuAttention, PackedDocumentsDoNotSeeEachOther) {
   }
 }
 
+class GpuAttentionLibrary : public GpuAttention {
+ protected:
+  void SetUp() override {
+    GpuAttention::SetUp();
+    if (IsSkipped()) return;
+    if (!the_cudnn()) GTEST_SKIP() << "skipped: " << the_cudnn().error().message;
+    // Whatever cuDNN says of other shapes: one that it has always served.
+    CudnnProblem usual{CudnnPass::kForward, 256, 1, 128, 2, 1, 0, true, 0.1, {256, 128, 128, 256, 2}};
+    const auto graph = CudnnGraph::create(usual);
+    if (!graph) GTEST_SKIP() << "skipped: " << graph.error().message;
+  }
+};
+
+// The library against the CPU, where it serves; replayed, the same bits; with another segment table of as many segments, in the same plan.
+void expect_library_serves(const AttentionProblem& problem, int num_passes) {
+  SCOPED_TRACE(problem.name());
+  const AttentionInputs inputs(problem, DType::kBF16);
+  CudaAttention gpu(problem, DType::kBF16, inputs, 8, AttentionServer::kLibrary);
+  gpu.run();
+  EXPECT_EQ(gpu.num_served(), num_passes);
+  for (const std::string& note : take_attention_notes()) std::printf("  %s\n", note.c_str());
+  const AttentionValues expected = run_on_cpu(problem, inputs);
+  expect_close(gpu.values(), expected, tolerance_of(DType::kBF16));
+  EXPECT_TRUE(gpu.margins_intact());
+  const auto first = gpu.bits();
+  for (const int byte : {0x3f, 0xff}) {
+    gpu.poison_outputs(byte);
+    gpu.replay();
+    EXPECT_EQ(gpu.bits(), first);
+  }
+}
+
+TEST_F(GpuAttentionLibrary, ServesWhatModelsAsk) {
+  expect_library_serves({512, 128, {4, 2, 1, 0, 0.09}, {0, 512}}, 2);
+  expect_library_serves({512, 128, {16, 1, 1, 100, 0.09}, {0, 512}}, 2);
+  expect_library_serves({700, 128, {4, 2, 1, 0, 0.09}, {0, 300, 301, 700, 700}}, 2);
+  expect_library_serves({700, 64, {4, 2, 1, 130, 0.12}, {0, 300, 420, 700}}, 2);
+  expect_library_serves({333, 96, {2, 2, 0, 0, 0.1}, {0, 130, 333}}, 2);
+  expect_library_serves({512, 128, {4, 2, 1, 0, 0.09}, {20, 300, 490}}, 2);  // rows outside, which hold NaN
+}
+
+TEST_F(GpuAttentionLibrary, OwnKernelsServeTheRest) {
+  expect_library_serves({200, 20, {4, 2, 1, 0, 0.2}, {0, 200}}, 0);
+  expect_library_serves({150, 32, {2, 1, 1, 0, -0.2}, {0, 150}}, 0);
+}
+
+TEST_F(GpuAttentionLibrary, OnePlanForEverySegmentTable) {
+  AttentionProblem problem{600, 128, {4, 2, 1, 0, 0.09}, {0, 200, 600}};
+  const AttentionInputs inputs(problem, DType::kBF16);
+  CudaAttention gpu(problem, DType::kBF16, inputs, 8, AttentionServer::kLibrary);
+  gpu.run();
+  problem.segments = {0, 431, 600};
+  gpu.set_segments(problem.segments);
+  gpu.replay();
+  expect_close(gpu.values(), run_on_cpu(problem, inputs), tolerance_of(DType::kBF16));
+}
+
 // The released sizes: tensor cores against f32 on CUDA cores, and times that attention_peers.py sets beside torch's.
 TEST_F(GpuAttention, ReleasedSizes) {
   struct Case {
@@ -210,6 +269,17 @@ TEST_F(GpuAttention, ReleasedSizes) {
     CudaAttention gpu(problem, DType::kBF16, inputs, 4096);  // beside a gate of the width of q
     const auto [forward, backward] = gpu.times(c.rows > 8192 ? 5 : 20);
     std::printf("attention-time|%s|%.4f|%.4f|%.6e\n", std::string(c.name).c_str(), forward, backward, problem.num_pairs());
+    if (the_cudnn()) {
+      CudaAttention library(problem, DType::kBF16, inputs, 4096, AttentionServer::kLibrary);
+      library.run();
+      const int served = library.num_served();
+      const auto [library_forward, library_backward] = library.times(c.rows > 8192 ? 5 : 20);
+      std::printf("attention-library-time|%s|%.4f|%.4f|%d of 2 by cuDNN, forward, backward: %.2f, %.2f x the speed of the own kernels\n",
+                  std::string(c.name).c_str(), library_forward, library_backward, served, forward / library_forward,
+                  backward / library_backward);
+      for (const std::string& note : take_attention_notes()) std::printf("  %s\n", note.c_str());
+      expect_close(library.values(), gpu.values(), 1e-2);
+    }
     if (!c.compares) continue;
     CudaAttention plain(problem, DType::kF32, inputs, 8);
     const auto [plain_forward, plain_backward] = plain.times(2);

@@ -46,7 +46,7 @@ for tool in memcheck racecheck initcheck synccheck; do
   elif grep -q 'skipped: no CUDA device' "$logs/tests.log"; then
     table+=("$(printf '%-12s %-26s %8s' "$tool" 'skipped: no CUDA device' -)")
   else
-    run "$tool" "$sanitizer" --tool "$tool" --error-exitcode 1 "$test" --gtest_filter='Gpu.Small*:GpuAttention.Small*:Gpu/SmallOps.EveryCase*'
+    run "$tool" "$sanitizer" --tool "$tool" --error-exitcode 1 "$test" --gtest_filter='Gpu.Small*:GpuHead.Small*:GpuAttention.Small*:Gpu/SmallOps.EveryCase*'
   fi
 done
 report

@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Spec, FailFile, testing::ValuesIn(fail_files()), [](con
 });
 
 TEST(FailFiles, AreManyAndTheirBaseIsGood) {
-  EXPECT_GE(fail_files().size(), 45U);
+  EXPECT_GE(fail_files().size(), 90U);
   Result<ModelSpec> spec = load_spec(kFolder + "ok_base.toml");
   ASSERT_TRUE(spec) << spec.error().to_string();
   BuildOptions options;

@@ -1,6 +1,7 @@
 // Mistakes that other implementations made, each with the small input that reveals it, and the values that must come out.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -90,7 +91,7 @@ TEST(RmsNorm, ZeroRowsAreFinite) {
     const Tensor zero = f32({1, 4}, {0, 0, 0, 0}), weight = f32({4}, {1, 2, 3, 4}), ct = f32({1, 4}, {1, -2, 0.5, 3});
     const std::vector<uint32_t> words = to_words(RmsNormAttrs{eps, 0, 0});
     EXPECT_EQ(run("rms_norm", words, {zero, weight}).out[0].values(), (std::vector<double>{0, 0, 0, 0}));
-    const KernelRun vjp = run("rms_norm_vjp", words, {zero, weight, ct});
+    const KernelRun vjp = run("rms_norm_vjp", words, {zero, weight, ct, Tensor()});
     const std::vector<double> slope = vjp.out[0].values();
     for (int i = 0; i < 4; ++i) EXPECT_NEAR(slope[static_cast<size_t>(i)] / (ct.get(i) * weight.get(i) / std::sqrt(eps)), 1, 1e-6);
     for (const double value : vjp.out[1].values()) EXPECT_EQ(value, 0);
@@ -150,7 +151,7 @@ TEST(Indices, OutOfRangeIsReportedAndLeavesZeros) {
   const KernelRun gathered = run("gather_rows", to_words(ops::GatherRowsAttrs{-1}), {table, i32({4}, {-1, 2, 2147483647, -2147483648.0})});
   EXPECT_EQ(gathered.error, "gather_rows: index 2147483647 at position 2 is outside [0, 3)");
   EXPECT_EQ(gathered.out[0].values(), (std::vector<double>{0, 0, 5, 6, 0, 0, 0, 0}));
-  const KernelRun scattered = run("scatter_add_rows", to_words(ops::ScatterAddRowsAttrs{2, -1}), {table, i32({3}, {1, 2, 1})});
+  const KernelRun scattered = run("scatter_add_rows", to_words(ops::ScatterAddRowsAttrs{2, -1, 0}), {table, i32({3}, {1, 2, 1}), Tensor()});
   EXPECT_EQ(scattered.error, "scatter_add_rows: index 2 at position 1 is outside [0, 2)");
   EXPECT_EQ(scattered.out[0].values(), (std::vector<double>{0, 0, 6, 8}));
   EXPECT_EQ(run("gather_rows", to_words(ops::GatherRowsAttrs{1}), {table, i32({2}, {1, 2})}).error, "");
@@ -295,7 +296,7 @@ TEST(Adamw, SkippedStepChangesNothing) {
 TEST(Adamw, MasterWeightsKeepSmallUpdates) {
   AdamwRun adamw{{f32({1}, {1e-4}), f32({1}, {0}), f32({1}, {1}), i32({1}, {1}), Tensor({DType::kBF16, Shape{1}}, std::vector<double>{1}),
                   f32({1}, {1}), f32({1}, {1}), f32({1}, {0}), f32({1}, {0})},
-                 {0.9, 0.95, 1e-8, 0, 1}};
+                 {0.9, 0.95, 1e-8, 0, 1, 0}};
   for (int step = 0; step < 40; ++step) {
     const KernelRun next = adamw();
     const size_t target[] = {1, 4, 5, 7, 8};
@@ -303,6 +304,40 @@ TEST(Adamw, MasterWeightsKeepSmallUpdates) {
   }
   EXPECT_NEAR(adamw.in[5].get(0), 1 - 40e-4, 1e-5);
   EXPECT_EQ(adamw.in[4].get(0), 0.99609375);  // the bf16 next to 0.996
+}
+
+// Without a master copy, updates of a fortieth of the distance between bf16 numbers are lost, or kept on average.
+TEST(Adamw, StochasticRoundingKeepsSmallUpdatesOnAverage) {
+  constexpr int kElements = 4000;
+  const std::vector<double> zeros(kElements, 0), ones(kElements, 1);
+  const Shape shape{kElements};
+  for (const int64_t is_stochastic : {0, 1}) {
+    AdamwRun adamw{{f32({1}, {1e-4}), f32({1}, {0}), f32({1}, {1}), i32({1}, {1}), Tensor({DType::kBF16, shape}, ones), f32(shape, ones),
+                    f32(shape, zeros), f32(shape, zeros)},
+                   {0.9, 0.95, 1e-8, 0, 0, is_stochastic}};
+    for (int step = 0; step < 40; ++step) {
+      const KernelRun next = adamw();
+      const size_t target[] = {1, 4, 6, 7};
+      for (size_t k = 0; k < std::size(target); ++k) adamw.in[target[k]] = next.out[k];
+    }
+    double mean = 0;
+    for (int i = 0; i < kElements; ++i) mean += adamw.in[4].get(i) / kElements;
+    if (is_stochastic != 0)
+      EXPECT_NEAR(mean, 1 - 40e-4, 3e-4);  // five standard deviations
+    else
+      EXPECT_NEAR(mean, 1, 1e-12);
+  }
+}
+
+TEST(Adamw, StochasticRoundingOfSpecialValues) {
+  const auto word = [](float value) { return std::bit_cast<uint32_t>(value); };
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const uint16_t random : {uint16_t{0}, uint16_t{0x7fff}, uint16_t{0xffff}}) {
+    EXPECT_EQ(ops::round_stochastically(word(infinity), random), 0x7f80);
+    EXPECT_EQ(ops::round_stochastically(word(-infinity), random), 0xff80);
+    EXPECT_GT(ops::round_stochastically(0x7f800001U, random) & 0x7fU, 0U);  // NaN
+    EXPECT_EQ(ops::round_stochastically(word(-1.5F), random), 0xbfc0);      // a bf16 stays what it is
+  }
 }
 
 }  // namespace
