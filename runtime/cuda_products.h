@@ -50,7 +50,7 @@ class CudaProducts {
   Status describe_operands(const Key& key, Plan& plan) const;
   Result<Candidates> find_candidates(const Key& key, const Plan& plan) const;
   Status choose(const Key& key, const DeviceProduct& product, cudaStream_t stream, Plan& plan);
-  // The fastest one; the first where two are within a per cent of each other.
+  // The fastest one; the first where two are within two per cent of each other.
   Result<size_t> time_candidates(const Key& key, const Plan& plan, const Candidates& candidates, DeviceProduct product,
                                  cudaStream_t stream) const;
   cublasStatus_t multiply(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const DeviceProduct& product, cudaStream_t stream) const;

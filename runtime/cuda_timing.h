@@ -23,7 +23,7 @@ class RandomDeviceMemory {
 };
 
 // Runs each way several times on the stream, which must not be captured, and waits. run(k) enqueues way k, and says whether it could. The
-// fastest one: the first of those that are within a per cent of the best time. An error of the device is the caller's.
+// fastest one: the first of those that are within two per cent of the best time. An error of the device is the caller's.
 Result<size_t> fastest_of(size_t num_ways, cudaStream_t stream, FunctionRef<bool(size_t)> run);
 
 }  // namespace glim

@@ -14,9 +14,10 @@ namespace {
 
 constexpr double kRotatedBytes[] = {64e6, 256e6};  // by Backend: beyond the last cache
 constexpr double kMostCopies[] = {8, 32};
+constexpr double kRotatedFlops[] = {5e8, 4e12};  // where these take long, memory does not
 constexpr int64_t kExtents[] = {512, 4096};
 constexpr int64_t kCopyBytes[] = {int64_t{128} << 20, int64_t{1} << 30};
-constexpr int64_t kProductExtents[] = {1024, 8192};
+constexpr int64_t kProductExtents[] = {512, 8192};
 constexpr int kRounds = 3;
 constexpr int64_t kPattern = 65536;  // values that are drawn; tensors repeat them
 constexpr double kIgnored = -100;
@@ -159,7 +160,8 @@ Result<std::optional<OpTiming>> time_case(const OpTable& table, OpId op, const O
   OpTiming timing;
   timing.cost = one.cost({static_cast<uint32_t>(one.num_nodes()) - 1});
   const double bytes = std::max(1.0, timing.cost.bytes_read + timing.cost.bytes_written);
-  const int copies = static_cast<int>(std::clamp(kRotatedBytes[at] / bytes, 1.0, kMostCopies[at]));
+  const int copies = static_cast<int>(
+      std::clamp(std::min(kRotatedBytes[at] / bytes, kRotatedFlops[at] / std::max(1.0, timing.cost.flops)), 1.0, kMostCopies[at]));
   GLIM_ASSIGN(Graph graph, repeated(table, op, large, options.real, copies));
   Program program{"bench", std::move(graph), {}, {}};
   const Graph* const graphs[] = {&program.graph};

@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#define NVTX_STATIC_INJECTION_IMPL
+#define NVTX_NO_IMPL  // this is the tool, not what it looks at
 #include <nvtx3/nvToolsExt.h>
 
 #include "runtime/device.h"
@@ -143,8 +143,8 @@ TEST_F(GpuProducts, TimingHarmsNothing) {
   EXPECT_EQ(products.algorithms().size(), 4 * std::size(kSizes));
   size_t before = 0, after = 0, total = 0;
   ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
-  distance_of(products, {2048, 1024, 4096, true, false, true}, DType::kBF16, DType::kF32);
-  distance_of(products, {2048, 1024, 4096, true, false, true}, DType::kBF16, DType::kF32);
+  distance_of(products, {512, 64, 4096, true, false, true}, DType::kBF16, DType::kF32);
+  distance_of(products, {512, 64, 4096, true, false, true}, DType::kBF16, DType::kF32);
   ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
   EXPECT_LE(before - after, size_t{4} << 20);  // the code of kernels
 }
