@@ -168,8 +168,8 @@ Result<std::optional<OpTiming>> time_case(const OpTable& table, OpId op, const O
   const LeafLayout layout = make_leaf_layout(graphs);
   program.schedule = make_schedule(program.graph);
   program.plan = plan_memory(program.graph, program.schedule, layout);
-  if (std::find(program.plan.node_runs.begin(), program.plan.node_runs.end(), true) == program.plan.node_runs.end())
-    return std::optional<OpTiming>{};
+  const auto runs = [&](const ScheduleStep& step) { return program.plan.node_runs[step.node.index]; };  // leaves are no steps
+  if (std::none_of(program.schedule.steps.begin(), program.schedule.steps.end(), runs)) return std::optional<OpTiming>{};
   const Program* const programs[] = {&program};
   GLIM_ASSIGN(const Machine machine, open_machine(options.backend, programs, options.num_threads, ProductAlgorithms::kTimed));
   for (size_t k = 0; k < large.inputs.size(); ++k) {
