@@ -79,7 +79,7 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
   std::vector<cudaEvent_t> events_;  // of a schedule
   CudaProducts products_;
-  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kFaster};  // backend.h refuses another
+  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kOwn};  // open_machine refuses an error
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;
