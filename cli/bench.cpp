@@ -1,4 +1,4 @@
-// glim bench step: how fast a training step of a model runs here, and where its time goes.
+// glim bench step: how fast a training step of a model runs here, and where its time goes. glim bench: bench_ops.cpp.
 #include <sys/resource.h>
 
 #include <fmt/format.h>
@@ -23,6 +23,7 @@ namespace {
 
 struct BenchOptions : ModelOptions {
   int64_t tokens = 512, micro_steps = 1, warm_up = 3, steps = 20;
+  bool strict = false;
 };
 
 struct OpTime {
@@ -58,7 +59,8 @@ Result<Model> open_bench_model(const BenchOptions& options, Backend backend) {
   compile_options.programs = {ProgramKind::kFirst, ProgramKind::kUpdate};
   if (options.micro_steps > 1) compile_options.programs.push_back(ProgramKind::kNext);
   GLIM_ASSIGN(CompiledModel compiled, compile(source.spec, builtin_ops(), compile_options));
-  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend));
+  GLIM_ASSIGN(Model model, Model::create(std::move(compiled), options.threads, backend,
+                                         options.strict ? ProductAlgorithms::kFixed : ProductAlgorithms::kTimed));
   GLIM_TRY(model.initialise(1));
   GLIM_TRY(set_random_inputs(model, options.tokens));
   GLIM_TRY(model.set_scalar("denominator", static_cast<double>((options.tokens - 1) * options.micro_steps)));
@@ -80,12 +82,12 @@ Result<std::map<std::string, OpTime>> profile(Model& model, const std::vector<Pr
     const Executable& executable = *model.executable(kind);
     std::vector<double> best(executable.steps().size(), std::numeric_limits<double>::infinity());
     for (int64_t k = 0; k < num_steps; ++k) {
-      std::vector<double> seconds(best.size(), 0.0);
-      model.executor().set_profile(&seconds);
+      std::vector<StepTime> times(best.size());
+      model.executor().set_profile(&times);
       const Status status = model.run(kind);
       model.executor().set_profile(nullptr);
       GLIM_TRY(status);
-      std::ranges::transform(best, seconds, best.begin(), [](double x, double y) { return std::min(x, y); });
+      std::ranges::transform(best, times, best.begin(), [](double x, const StepTime& time) { return std::min(x, time.seconds); });
     }
     for (size_t k = 0; k < best.size(); ++k) {
       const BoundStep& bound = executable.steps()[k];
@@ -112,7 +114,7 @@ Status bench_step(const BenchOptions& options) {
     for (const ProgramKind kind : programs) GLIM_TRY(model.run(kind));
     if (k >= options.warm_up) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const double loss = model.scalar(ProgramKind::kFirst, "loss");
+  GLIM_ASSIGN(const double loss, model.scalar(ProgramKind::kFirst, "loss"));
   const size_t peak = peak_bytes() - std::min(peak_bytes(), start_bytes);
   std::sort(seconds.begin(), seconds.end());
   const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
@@ -157,8 +159,9 @@ Status bench_step(const BenchOptions& options) {
 }  // namespace
 
 void add_bench(CLI::App& app, Body& body) {
-  CLI::App* bench = app.add_subcommand("bench", "measure how fast this machine is");
-  bench->require_subcommand(1);
+  CLI::App* bench = app.add_subcommand("bench", "measure how fast this machine runs every op, or the steps of a model");
+  bench->require_subcommand(0, 1);
+  add_bench_ops(*bench, body);
   auto options = std::make_shared<BenchOptions>();
   CLI::App* step = bench->add_subcommand("step", "time whole training steps of a model, and its ops");
   add_run_options(*step, *options);
@@ -168,8 +171,8 @@ void add_bench(CLI::App& app, Body& body) {
       ->check(CLI::Range(1, 1 << 20));
   step->add_option("--warm-up", options->warm_up, "steps before the measured ones")->capture_default_str()->check(CLI::Range(0, 1 << 20));
   step->add_option("--steps", options->steps, "measured steps")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  step->add_flag("--strict", options->strict, "cuda: the library's first proposal for each matrix product instead of the fastest");
   step->add_flag("--json", options->json, "print one JSON object");
-  bench->footer("Example: glim bench step muse_glimmer_tiny --tokens 512 --threads 2");
   step->footer("Example: glim bench step muse_glimmer_tiny --tokens 512 --threads 2");
   step->callback([options, &body] { body = [options] { return bench_step(*options); }; });
 }

@@ -23,6 +23,7 @@ void add_plan(CLI::App& app, Body& body);
 void add_graph(CLI::App& app, Body& body);
 void add_ops(CLI::App& app, Body& body);
 void add_bench(CLI::App& app, Body& body);
+void add_bench_ops(CLI::App& bench, Body& body);  // what `glim bench` does without a sub-command
 void add_data(CLI::App& app, Body& body);
 void add_import(CLI::App& app, Body& body);
 void add_export(CLI::App& app, Body& body);

@@ -28,6 +28,7 @@ Json describe(const TrainingSetup& setup) {
     arenas[std::string(to_string(static_cast<Arena>(a)))] = bytes[a];
     total += bytes[a];
   }
+  const size_t beside = bytes_beside_arenas(config.backend);
   const double rows = static_cast<double>(config.steps) * static_cast<double>(config.micro_steps);
   const double flops = setup.micro_step_flops * static_cast<double>(config.micro_steps) + setup.update_flops;
   return {{"model", config.model},
@@ -50,7 +51,8 @@ Json describe(const TrainingSetup& setup) {
           {"flops", flops * static_cast<double>(config.steps)},
           {"arenas", std::move(arenas)},
           {"snapshot_bytes", snapshot},
-          {"memory_bytes", total},
+          {"beside_arenas_bytes", beside},
+          {"memory_bytes", total + beside},
           {"checkpoint_bytes", saved},
           {"checkpoint_every", config.checkpoint.every},
           {"checkpoints_kept", config.checkpoint.keep_last}};
@@ -85,6 +87,7 @@ void print_text(const TrainingSetup& setup, const Json& plan) {
   }
   if (plan["snapshot_bytes"].get<size_t>() > 0)
     line("  snapshot", bytes(plan["snapshot_bytes"]) + ", the copy that a checkpoint is written from while training goes on");
+  if (const Json& beside = plan["beside_arenas_bytes"]; beside.get<size_t>() > 0) line("  products", bytes(beside) + " of workspace");
   if (config.output.empty()) return line("output", "none: nothing is kept");
   line("output", config.output);
   line("checkpoints",

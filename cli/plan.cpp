@@ -49,16 +49,20 @@ void print_text(const TrainingPlan& plan, const PlanArguments& arguments) {
   line("saved primals", [](const PolicyPlan& p) { return in_bytes(p.saved_bytes); });
   line("recomputed", [](const PolicyPlan& p) { return fmt::format("{:.2f} TFLOP", p.recompute_flops / 1e12); });
   line("  taking", [](const PolicyPlan& p) { return fmt::format("{:.1f} ms", p.recompute_seconds * 1e3); });
+  std::printf("\n(on cuda, matrix products take %s more as their workspace)",
+              in_bytes(static_cast<double>(bytes_beside_arenas(Backend::kCuda))).c_str());
   std::printf("\n(times by the cost model: %.0f TFLOP/s, %.1f TB/s; --tflops and --terabytes change it)\n", arguments.tflops,
               arguments.terabytes);
 }
 
 void print_json(const TrainingPlan& plan) {
   nlohmann::ordered_json report{
-      {"num_parameters", plan.num_parameters}, {"num_trained", plan.num_trained},   {"forward_flops", plan.forward_flops},
-      {"backward_flops", plan.backward_flops}, {"update_flops", plan.update_flops}, {"forward_bytes", plan.forward_bytes},
-      {"backward_bytes", plan.backward_bytes}, {"update_bytes", plan.update_bytes}, {"compile_seconds", plan.compile_seconds},
-      {"num_nodes", plan.num_nodes},           {"graph_bytes", plan.graph_bytes}};
+      {"num_parameters", plan.num_parameters},   {"num_trained", plan.num_trained},
+      {"forward_flops", plan.forward_flops},     {"backward_flops", plan.backward_flops},
+      {"update_flops", plan.update_flops},       {"forward_bytes", plan.forward_bytes},
+      {"backward_bytes", plan.backward_bytes},   {"update_bytes", plan.update_bytes},
+      {"compile_seconds", plan.compile_seconds}, {"num_nodes", plan.num_nodes},
+      {"graph_bytes", plan.graph_bytes},         {"cuda_bytes_beside_arenas", bytes_beside_arenas(Backend::kCuda)}};
   for (const PolicyPlan& policy : plan.policies) {
     nlohmann::ordered_json entry{{"total_bytes", policy.total_bytes},
                                  {"live_bytes_peak", policy.live_bytes_peak},

@@ -17,7 +17,7 @@ namespace glim::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config, resume, backend;
+  std::string config, resume, backend, trace;
   std::vector<std::string> set;
   bool json = false, dry_run = false;
 };
@@ -106,6 +106,7 @@ Status train(const TrainOptions& options) {
   ProgressPrinter progress(config, options.json);
   GLIM_ASSIGN(TrainingRun run, TrainingRun::open(config, options.resume, progress));
   if (!options.json) print_start(config, run.trainer().setup(), run.trainer().model().compiled());
+  run.set_trace(options.trace);
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   std::signal(SIGHUP, ask_to_stop);  // the terminal is gone
@@ -130,6 +131,10 @@ void add_train(CLI::App& app, Body& body) {
       ->type_name("TABLE.KEY=VALUE")
       ->take_all();
   command->add_option("--backend", options->backend, "cpu or cuda, instead of what the file says");
+  command
+      ->add_option("--trace", options->trace,
+                   "write a timeline of the third step (the last one when there are fewer), for chrome://tracing or ui.perfetto.dev")
+      ->type_name("FILE");
   command->add_flag("--dry-run", options->dry_run, "print the plan, what the data holds and the steps, and stop");
   command->add_flag("--json", options->json, "one JSON object per line instead of text: the lines of metrics.jsonl");
   command->footer(

@@ -10,9 +10,10 @@ inline int64_t num_row_chunks(int64_t rows) { return (rows + kRowsPerChunk - 1) 
 // Workspace that column_sums needs.
 inline size_t column_sums_bytes(int64_t rows, int64_t width) { return static_cast<size_t>(num_row_chunks(rows) * width) * sizeof(double); }
 
-// out[width] = sum over rows; add_row(row, double* sums [width]) adds one row's contribution, and is called once per row.
-template <class T, class AddRow>
-void column_sums(KernelContext& context, int64_t rows, int64_t width, double* partials, T* out, AddRow&& add_row) {
+// Calls write(i, sum over rows) for each i of [0, width); add_row(row, double* sums [width]) adds one row's contribution, and is called
+// once per row.
+template <class AddRow, class Write>
+void column_sums(KernelContext& context, int64_t rows, int64_t width, double* partials, AddRow&& add_row, Write&& write) {
   const int64_t chunks = num_row_chunks(rows);
   context.parallel_for(chunks, [&](int64_t chunk) {
     double* sums = partials + chunk * width;
@@ -24,9 +25,15 @@ void column_sums(KernelContext& context, int64_t rows, int64_t width, double* pa
     for (int64_t i = begin; i < end; ++i) {
       double sum = 0;
       for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += partials[chunk * width + i];
-      out[i] = T(sum);
+      write(i, sum);
     }
   });
+}
+
+// The same, into out [width].
+template <class T, class AddRow>
+void column_sums(KernelContext& context, int64_t rows, int64_t width, double* partials, T* out, AddRow&& add_row) {
+  column_sums(context, rows, width, partials, add_row, [out](int64_t i, double sum) { out[i] = T(sum); });
 }
 
 }  // namespace glim::cpu

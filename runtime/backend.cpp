@@ -55,7 +55,10 @@ std::string attention_library(Backend) { return "own kernels"; }
 std::vector<std::string> take_backend_notes() { return {}; }
 #endif
 
-Result<Machine> open_machine(Backend backend, std::span<const Program* const> programs, int num_threads) {
+size_t bytes_beside_arenas(Backend backend) { return backend == Backend::kCuda ? kProductsWorkspaceBytes : 0; }
+
+Result<Machine> open_machine(Backend backend, std::span<const Program* const> programs, int num_threads,
+                             [[maybe_unused]] ProductAlgorithms algorithms) {
   GLIM_TRY(check_usable(backend));
   std::vector<const MemoryPlan*> plans;
   for (const Program* program : programs) plans.push_back(&program->plan);
@@ -67,7 +70,7 @@ Result<Machine> open_machine(Backend backend, std::span<const Program* const> pr
   }
 #ifdef GLIM_HAS_CUDA
   if (backend == Backend::kCuda) {
-    GLIM_ASSIGN(machine.executor, CudaExecutor::create(programs, num_threads));
+    GLIM_ASSIGN(machine.executor, CudaExecutor::create(programs, num_threads, algorithms));
     GLIM_ASSIGN(CudaArenas arenas, CudaArenas::allocate(largest(plans)));
     own(machine, std::move(arenas));
   }

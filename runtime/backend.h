@@ -28,6 +28,9 @@ struct Machine {
 };
 // Arenas large enough for each program, zeroed, and an executor. kOutOfMemory names the arena and the bytes; an op without a kernel for the
 // backend is an error that names it.
-Result<Machine> open_machine(Backend backend, std::span<const Program* const> programs, int num_threads = 0);
+Result<Machine> open_machine(Backend backend, std::span<const Program* const> programs, int num_threads = 0,
+                             ProductAlgorithms algorithms = ProductAlgorithms::kFixed);
+// Memory that a machine takes there beside the arenas of its plans: the workspace of matrix products.
+[[nodiscard]] size_t bytes_beside_arenas(Backend backend);
 
 }  // namespace glim

@@ -96,10 +96,11 @@ Status check_mathematics(const ModelSpec& spec, const OpTable& table, const Chec
     GLIM_ASSIGN(std::vector<double> gradient, values_of(model, gradient_name(parameter.name)));
     gradients.push_back(std::move(gradient));
   }
-  const double loss = model.scalar(kKind, "loss");
+  GLIM_ASSIGN(const double loss, model.scalar(kKind, "loss"));
 
   GLIM_TRY(model.run(kKind));
-  bool is_same = model.scalar(kKind, "loss") == loss;
+  GLIM_ASSIGN(const double loss_again, model.scalar(kKind, "loss"));
+  bool is_same = loss_again == loss;
   for (size_t k = 0; k < parameters.size(); ++k) {
     GLIM_ASSIGN(const std::vector<double> gradient, values_of(model, gradient_name(parameters[k].name)));
     is_same = is_same && gradient == gradients[k];
@@ -130,9 +131,13 @@ Status check_mathematics(const ModelSpec& spec, const OpTable& table, const Chec
   for (const std::string& name : names) {
     GLIM_ASSIGN(Model plain, make_model(spec, table, options, {name}, options.backend));
     GLIM_TRY(plain.run(kKind));
-    double worst = std::abs(plain.scalar(kKind, "loss") - loss) / std::max(1.0, std::abs(loss));
-    for (const char* output : {"token_accuracy", "num_correct", "num_valid"})
-      worst = std::max(worst, std::abs(plain.scalar(kKind, output) - model.scalar(kKind, output)));
+    GLIM_ASSIGN(const double plain_loss, plain.scalar(kKind, "loss"));
+    double worst = std::abs(plain_loss - loss) / std::max(1.0, std::abs(loss));
+    for (const char* output : {"token_accuracy", "num_correct", "num_valid"}) {
+      GLIM_ASSIGN(const double theirs, plain.scalar(kKind, output));
+      GLIM_ASSIGN(const double ours, model.scalar(kKind, output));
+      worst = std::max(worst, std::abs(theirs - ours));
+    }
     for (size_t k = 0; k < parameters.size(); ++k) {
       GLIM_ASSIGN(const std::vector<double> gradient, values_of(plain, gradient_name(parameters[k].name)));
       worst = std::max(worst, relative_distance(gradient, gradients[k]));

@@ -7,6 +7,12 @@
 #include "ops/cpu_regions.h"
 
 namespace glim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
 
 void CpuExecutor::copy(const TensorView& from, const TensorView& to) { cpu::copy_region(*this, from, {}, to, {}, to.type.shape); }
 
@@ -36,16 +42,22 @@ Status CpuExecutor::end(const Executable& executable, NodeId failed_at) {
 Status CpuExecutor::run(const Executable& executable) {
   has_failed_ = false;  // of a run that was cancelled
   NodeId failed_at;
-  size_t index = 0;
-  for (const BoundStep& step : executable.steps()) {
+  const auto begin = profile_ != nullptr ? Clock::now() : Clock::time_point{};
+  for (size_t index = 0; index < executable.steps().size(); ++index) {
+    const BoundStep& step = executable.steps()[index];
     GLIM_TRY(check_not_cancelled(executable));
-    const auto start = profile_ != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+    const auto start = profile_ != nullptr ? Clock::now() : Clock::time_point{};
     issue(executable, step);
     if (has_failed_ && !failed_at.valid()) failed_at = step.node;
-    if (profile_ != nullptr) (*profile_)[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    ++index;
+    if (profile_ != nullptr) (*profile_)[index] = {seconds(start - begin), seconds(Clock::now() - start)};
   }
   return end(executable, failed_at);
+}
+
+Result<double> CpuExecutor::time(const Executable& executable, int count) {
+  const auto start = Clock::now();
+  for (int k = 0; k < count; ++k) GLIM_TRY(run(executable));
+  return seconds(Clock::now() - start);
 }
 
 Status CpuExecutor::run_step(const Executable& executable, size_t index) {

@@ -11,6 +11,7 @@ class CpuExecutor final : public Executor, private KernelContext {
   explicit CpuExecutor(int num_threads = 0) : Executor(num_threads) {}
   Status run(const Executable& executable) override;
   Status run_step(const Executable& executable, size_t index) override;
+  Result<double> time(const Executable& executable, int count) override;
   Status write(const TensorView& to, std::span<const std::byte> from) override;
   Status clear(const TensorView& view) override;
   Status read(const TensorView& from, std::span<std::byte> to) override;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include <nvtx3/nvToolsExt.h>
+
 #include "ops/device/condition.h"
 #include "ops/device/copy_view.h"
 #include "runtime/cuda_error.h"
@@ -26,13 +28,40 @@ Runs runs_of(const TensorView& view) {
           static_cast<size_t>(view.row_stride) * element};
 }
 
+// A named range for profilers (NVTX): costs next to nothing where none is attached.
+class Range {
+ public:
+  explicit Range(const std::string& name) { nvtxRangePushA(name.c_str()); }
+  ~Range() { nvtxRangePop(); }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
+
+// The calling thread uses this device while the object lives.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != device) changed_ = cudaSetDevice(device) == cudaSuccess;
+  }
+  ~CurrentDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
 }  // namespace
 
 class CudaExecutor::Machine final : public KernelContext, public ops::AttentionLibrary {
  public:
   ~Machine() override;
-  Status open(std::span<const Program* const> programs);
-  Status launch(const Executable& executable, std::vector<double>* profile);
+  Status open(std::span<const Program* const> programs, ProductAlgorithms algorithms);
+  Status launch(const Executable& executable, std::vector<StepTime>* profile);
+  Result<double> time(const Executable& executable, int count);
   Status run_step(const Executable& executable, size_t index);
   Status wait(std::string_view what);
   template <class Copy>
@@ -47,13 +76,15 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   void when_more(const int64_t* count, int64_t threshold, FunctionRef<void()> body) override;
   void product(const DeviceProduct& product) override {
     GLIM_CHECK(current_ == streams_[0] || current_ == conditional_, "matrix products share one workspace: they run on the compute stream");
-    if (Status status = products_.run(product, current_); !status) record(std::move(status.error()));
+    if (Status status = products.run(product, current_); !status) record(std::move(status.error()));
   }
 
-  // Plans share one workspace: on the compute stream only.
+  CudaProducts products;
+  int device = 0;
+  // Plans share one workspace: not beside the compute stream.
   [[nodiscard]] bool is_forced() const override { return attention_.is_forced(); }
-  bool attention(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention(k); }
-  bool attention_vjp(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention_vjp(k); }
+  bool attention(const KernelArgs& k) override { return current_ != streams_[1] && attention_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return current_ != streams_[1] && attention_.attention_vjp(k); }
 
   std::byte* pinned = nullptr;  // [kPinnedBytes]
   size_t pinned_used = 0;       // by writes that may still be under way
@@ -66,9 +97,14 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   void record(cudaError_t result, std::string_view what) {
     if (Status status = cuda_status(result, what); !status) record(std::move(status.error()));
   }
-  enum class Into : uint8_t { kRun, kCapture };
-  void issue(const Executable& executable, Into into, std::vector<double>* profile = nullptr);
-  void issue_step(const Executable& executable, const BoundStep& step, Into into, double* seconds);
+  enum class Into : uint8_t {
+    kRun,      // waits after each step, so that a fault has the name of the op that made it
+    kProfile,  // records an event before and one after each step
+    kCapture,
+  };
+  void issue(const Executable& executable, Into into);
+  void issue_step(const Executable& executable, size_t index, Into into);
+  void profile(const Executable& executable, std::vector<StepTime>& times);
   void join_communication();
   Status capture(const Executable& executable);
   void record_data_faults();
@@ -77,8 +113,7 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   cudaStream_t current_ = nullptr;
   cudaStream_t conditional_ = nullptr;  // what is captured on it belongs to the compute stream's conditional nodes
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
-  std::vector<cudaEvent_t> events_;  // of a schedule
-  CudaProducts products_;
+  std::vector<cudaEvent_t> events_;                                                             // of a schedule
   CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kOwn};  // open_machine refuses an error
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
@@ -98,14 +133,17 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   std::vector<DataFault> faults_;
   size_t fault_capacity_ = 0;
   uint64_t *device_faults_ = nullptr, *host_faults_ = nullptr;  // [fault_capacity_]
-  cudaEvent_t timed_from_ = nullptr, timed_to_ = nullptr;
+  std::vector<cudaEvent_t> timers_;                             // of a profile: one for the beginning, then two per step
 };
 
 CudaExecutor::Machine::~Machine() {
+  const CurrentDevice on(device);
   if (streams_[0] != nullptr) cudaStreamSynchronize(streams_[0]);
   for (const auto& [executable, graph] : captured_) cudaGraphExecDestroy(graph);
-  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
-  for (const cudaEvent_t event : {begun_, communicated_, timed_from_, timed_to_}) {
+  for (const std::vector<cudaEvent_t>* list : {&events_, &timers_}) {
+    for (const cudaEvent_t event : *list) cudaEventDestroy(event);
+  }
+  for (const cudaEvent_t event : {begun_, communicated_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (const cudaStream_t each : {streams_[0], streams_[1], conditional_}) {
@@ -116,7 +154,8 @@ CudaExecutor::Machine::~Machine() {
   if (device_faults_ != nullptr) cudaFree(device_faults_);
 }
 
-Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
+Status CudaExecutor::Machine::open(std::span<const Program* const> programs, ProductAlgorithms algorithms) {
+  GLIM_TRY(cuda_status(cudaGetDevice(&device), "asking for the current device"));
   uint32_t num_events = 0;
   for (const Program* program : programs) {
     num_events = std::max(num_events, program->schedule.num_events);
@@ -144,8 +183,6 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
   void* memory = nullptr;
   GLIM_TRY(cuda_status(cudaMallocHost(&memory, kPinnedBytes), "pinned host memory"));
   pinned = static_cast<std::byte*>(memory);
-  GLIM_TRY(cuda_status(cudaEventCreate(&timed_from_), "creating an event"));
-  GLIM_TRY(cuda_status(cudaEventCreate(&timed_to_), "creating an event"));
   const size_t fault_bytes = std::max<size_t>(1, fault_capacity_) * sizeof(uint64_t);
   GLIM_TRY(cuda_status(cudaMallocHost(&memory, fault_bytes), "pinned host memory"));
   host_faults_ = static_cast<uint64_t*>(memory);
@@ -153,7 +190,7 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs) {
   device_faults_ = static_cast<uint64_t*>(memory);
   GLIM_TRY(cuda_status(cudaMemsetAsync(device_faults_, 0xff, fault_bytes, streams_[0]), "device memory for faults in the data"));
   current_ = streams_[0];
-  return products_.open();
+  return products.open(algorithms);
 }
 
 // Captured, the body becomes the body of a conditional node (CUDA programming guide, "Conditional Graph Nodes").
@@ -227,8 +264,9 @@ void CudaExecutor::Machine::record_data_faults() {
   }
 }
 
-// Enqueues one step. A run waits after it, so that a fault has the name of the op that made it.
-void CudaExecutor::Machine::issue_step(const Executable& executable, const BoundStep& step, Into into, double* seconds) {
+void CudaExecutor::Machine::issue_step(const Executable& executable, size_t index, Into into) {
+  const BoundStep& step = executable.steps()[index];
+  const Range range(executable.describe(step));
   if (step.kind == BoundStep::Kind::kCopy && !step.node.valid()) join_communication();
   current_ = streams_[static_cast<size_t>(step.stream)];
   issued_ = &executable;
@@ -236,43 +274,53 @@ void CudaExecutor::Machine::issue_step(const Executable& executable, const Bound
   for (const uint32_t event : step.waits) record(cudaStreamWaitEvent(current_, events_[event], 0), "waiting for an event");
   const std::span<const TensorView> in = executable.inputs(step), out = executable.outputs(step);
   const bool had_failed = failed_;
-  if (seconds != nullptr) record(cudaEventRecord(timed_from_, current_), "recording an event");
+  if (into == Into::kProfile) record(cudaEventRecord(timers_[2 * index + 1], current_), "recording an event");
   if (step.kind == BoundStep::Kind::kCopy)
     cuda::copy_view(in[0], out[0], current_);
   else if (step.kind == BoundStep::Kind::kKernel)
     step.def->cuda({in, out, step.attr_words, executable.workspace(), *this, step.def->user_data});
   record(cudaGetLastError(), "launching it");
-  if (seconds != nullptr) record(cudaEventRecord(timed_to_, current_), "recording an event");
+  if (into == Into::kProfile) record(cudaEventRecord(timers_[2 * index + 2], current_), "recording an event");
   if (into == Into::kRun) record(cudaStreamSynchronize(current_), "running it");
-  if (seconds != nullptr) {
-    float milliseconds = 0;
-    record(cudaEventElapsedTime(&milliseconds, timed_from_, timed_to_), "timing it");
-    *seconds += 1e-3 * static_cast<double>(milliseconds);
-  }
-  if (failed_ && !had_failed) {
-    const Graph& graph = executable.program().graph;
-    const std::string name = step.node.valid() ? std::string(graph.def(step.node).name) : "copying a state";
-    const std::string at = step.node.valid() ? graph.describe_origin(step.node) : "";
-    failure_.message = fmt::format("{}{}{}: {}", name, at.empty() ? "" : " at ", at, failure_.message);
-  }
+  if (failed_ && !had_failed) failure_.message = fmt::format("{}: {}", executable.describe(step), failure_.message);
   if (step.signal != ~0U) record(cudaEventRecord(events_[step.signal], current_), "recording an event");
 }
 
-void CudaExecutor::Machine::issue(const Executable& executable, Into into, std::vector<double>* profile) {
+void CudaExecutor::Machine::issue(const Executable& executable, Into into) {
+  const Range range(executable.program().name);
   const auto steps = executable.steps();
   communicates_ = std::any_of(steps.begin(), steps.end(), [](const BoundStep& step) { return step.stream == Stream::kCommunication; });
   if (communicates_) {
     record(cudaEventRecord(begun_, streams_[0]), "recording an event");
     record(cudaStreamWaitEvent(streams_[1], begun_, 0), "waiting for an event");
   }
-  for (size_t k = 0; k < steps.size(); ++k) issue_step(executable, steps[k], into, profile != nullptr ? &(*profile)[k] : nullptr);
+  for (size_t k = 0; k < steps.size(); ++k) issue_step(executable, k, into);
   join_communication();
   current_ = streams_[0];
 }
 
+// Every stream's steps with its own times. Nothing waits in between: the device runs as it would without events.
+void CudaExecutor::Machine::profile(const Executable& executable, std::vector<StepTime>& times) {
+  while (timers_.size() < 2 * times.size() + 1 && !failed_) {
+    cudaEvent_t event = nullptr;
+    record(cudaEventCreate(&event), "creating an event");
+    if (event != nullptr) timers_.push_back(event);
+  }
+  if (failed_) return;
+  record(cudaEventRecord(timers_[0], streams_[0]), "recording an event");
+  issue(executable, Into::kProfile);
+  record(cudaStreamSynchronize(streams_[0]), executable.program().name);
+  for (size_t k = 0; k < times.size() && !failed_; ++k) {
+    float start = 0, taken = 0;
+    record(cudaEventElapsedTime(&start, timers_[0], timers_[2 * k + 1]), "timing a step");
+    record(cudaEventElapsedTime(&taken, timers_[2 * k + 1], timers_[2 * k + 2]), "timing a step");
+    times[k] = {1e-3 * static_cast<double>(start), 1e-3 * static_cast<double>(taken)};
+  }
+}
+
 Status CudaExecutor::Machine::run_step(const Executable& executable, size_t index) {
   last_ = &executable;
-  issue_step(executable, executable.steps()[index], Into::kRun, nullptr);
+  issue_step(executable, index, Into::kRun);
   current_ = streams_[0];
   return wait(executable.program().name);
 }
@@ -292,15 +340,34 @@ Status CudaExecutor::Machine::capture(const Executable& executable) {
   return wait(executable.program().name);
 }
 
-Status CudaExecutor::Machine::launch(const Executable& executable, std::vector<double>* profile) {
+Status CudaExecutor::Machine::launch(const Executable& executable, std::vector<StepTime>* times) {
   last_ = &executable;
   const auto found = captured_.find(&executable);
-  if (found != captured_.end() && profile == nullptr) {
+  if (found != captured_.end() && times == nullptr) {
+    const Range range(executable.program().name);
     return cuda_status(cudaGraphLaunch(found->second, streams_[0]), executable.program().name);
   }
-  issue(executable, Into::kRun, profile);
+  if (times != nullptr)
+    profile(executable, *times);
+  else
+    issue(executable, Into::kRun);
   GLIM_TRY(wait(executable.program().name));
+  products.keep();
   return found != captured_.end() ? ok() : capture(executable);
+}
+
+Result<double> CudaExecutor::Machine::time(const Executable& executable, int count) {
+  if (!captured_.contains(&executable)) GLIM_TRY(launch(executable, nullptr));
+  for (size_t k = timers_.size(); k < 2; ++k) {
+    GLIM_TRY(cuda_status(cudaEventCreate(&timers_.emplace_back(nullptr)), "creating an event"));
+  }
+  GLIM_TRY(cuda_status(cudaEventRecord(timers_[0], streams_[0]), "timing"));
+  for (int k = 0; k < count; ++k) GLIM_TRY(launch(executable, nullptr));
+  GLIM_TRY(cuda_status(cudaEventRecord(timers_[1], streams_[0]), "timing"));
+  GLIM_TRY(wait(executable.program().name));
+  float milliseconds = 0;
+  GLIM_TRY(cuda_status(cudaEventElapsedTime(&milliseconds, timers_[0], timers_[1]), "timing"));
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 Status CudaExecutor::Machine::wait(std::string_view what) {
@@ -329,9 +396,10 @@ Status CudaExecutor::Machine::transfer(const TensorView& view, Copy&& copy) {
 CudaExecutor::CudaExecutor(std::unique_ptr<Machine> machine, int num_threads) : Executor(num_threads), machine_(std::move(machine)) {}
 CudaExecutor::~CudaExecutor() = default;
 
-Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::span<const Program* const> programs, int num_threads) {
+Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::span<const Program* const> programs, int num_threads,
+                                                           ProductAlgorithms algorithms) {
   auto machine = std::make_unique<Machine>();
-  GLIM_TRY(machine->open(programs));
+  GLIM_TRY(machine->open(programs, algorithms));
   return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(machine), num_threads));
 }
 
@@ -340,13 +408,29 @@ Status CudaExecutor::run(const Executable& executable) {
   GLIM_TRY(launch(executable));
   return wait();
 }
-Status CudaExecutor::run_step(const Executable& executable, size_t index) { return machine_->run_step(executable, index); }
-Status CudaExecutor::launch(const Executable& executable) { return machine_->launch(executable, profile_); }
-Status CudaExecutor::wait() { return machine_->wait({}); }
+Status CudaExecutor::run_step(const Executable& executable, size_t index) {
+  const CurrentDevice on(machine_->device);
+  return machine_->run_step(executable, index);
+}
+Status CudaExecutor::launch(const Executable& executable) {
+  const CurrentDevice on(machine_->device);
+  return machine_->launch(executable, profile_);
+}
+Status CudaExecutor::wait() {
+  const CurrentDevice on(machine_->device);
+  return machine_->wait({});
+}
+Result<double> CudaExecutor::time(const Executable& executable, int count) {
+  const CurrentDevice on(machine_->device);
+  return machine_->time(executable, count);
+}
+AlgorithmChoices CudaExecutor::algorithms() const { return machine_->products.algorithms(); }
+void CudaExecutor::set_algorithms(const AlgorithmChoices& chosen) { machine_->products.set_algorithms(chosen); }
 void* CudaExecutor::stream() const { return machine_->stream(); }
 
 Status CudaExecutor::write(const TensorView& to, std::span<const std::byte> from) {
   GLIM_CHECK(from.size() == to.type.bytes(), "the bytes are not those of the tensor");
+  const CurrentDevice current(machine_->device);
   const auto on = static_cast<cudaStream_t>(stream());
   return machine_->transfer(to, [&](std::byte* device, size_t done, size_t bytes) -> Status {
     if (machine_->pinned_used + bytes > kPinnedBytes) {
@@ -367,6 +451,7 @@ Status CudaExecutor::clear(const TensorView& view) {
 
 Status CudaExecutor::read(const TensorView& from, std::span<std::byte> to) {
   GLIM_CHECK(to.size() == from.type.bytes(), "the bytes are not those of the tensor");
+  const CurrentDevice current(machine_->device);
   const auto on = static_cast<cudaStream_t>(stream());
   GLIM_TRY(cuda_status(cudaStreamSynchronize(on), "copying from the device"));  // writes are done with the pinned memory
   machine_->pinned_used = 0;

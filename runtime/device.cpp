@@ -4,6 +4,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+
+#include <fstream>
 #endif
 
 namespace glim {
@@ -52,6 +54,18 @@ std::string cuda_libraries() {
   return fmt::format("cuBLASLt {}.{}.{}, CUDA {}.{}", products / 10000, products % 10000 / 100, products % 100, runtime / 1000,
                      runtime % 1000 / 10);
 }
+
+std::string cuda_driver() {
+  int version = 0;
+  cudaDriverGetVersion(&version);
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  ..."; where it cannot be read, the CUDA version has to do
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word, found;
+  while (found.empty() && file >> word) {
+    if (word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != std::string::npos) found = word + " ";
+  }
+  return fmt::format("{}(CUDA {}.{})", found, version / 1000, version % 1000 / 10);
+}
 #else
 bool cuda_available(std::string& why_not) {
   why_not = "this program was built without the CUDA toolkit (there was no nvcc; see GLIM_CUDA in cmake/options.cmake)";
@@ -59,6 +73,7 @@ bool cuda_available(std::string& why_not) {
 }
 std::string cuda_device_name() { return ""; }
 std::string cuda_libraries() { return ""; }
+std::string cuda_driver() { return ""; }
 #endif
 
 }  // namespace glim

@@ -12,6 +12,13 @@ struct Evaluation {
   int64_t num_valid = 0, num_correct = 0;
 };
 
+// What a program with the training outputs says of its batch.
+struct BatchCounts {
+  double loss = 0;
+  int64_t num_correct = 0, num_valid = 0;
+};
+Result<BatchCounts> read_counts(const Model& model, ProgramKind kind);
+
 // Sets tokens, positions, targets and segments.
 Status set_batch(Model& model, const TokenBatch& batch);
 

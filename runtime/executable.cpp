@@ -11,6 +11,14 @@ TensorView Executable::view(ValueId v) const {
   return {arenas_.at(slot.arena, slot.offset), program_->graph.type(v), slot.row_stride};
 }
 
+std::string Executable::describe(const BoundStep& step) const {
+  if (!step.node.valid()) return "copying a state";
+  const std::string_view op = program_->graph.def(step.node).name;
+  const char* const what = step.kind == BoundStep::Kind::kCopy ? "copy for " : step.kind == BoundStep::Kind::kEvents ? "events of " : "";
+  const std::string at = program_->graph.describe_origin(step.node);
+  return fmt::format("{}{}{}{}", what, op, at.empty() ? "" : " at ", at);
+}
+
 Executable::Executable(const Program& program, const ArenaBases& arenas) : program_(&program), arenas_(arenas) {
   const Graph& graph = program.graph;
   const MemoryPlan& plan = program.plan;

@@ -1,6 +1,7 @@
 #pragma once
 // A program bound to memory: for every step its kernel and views, so that running it is a loop without look-ups or allocation.
 #include <atomic>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ class Executable {
     return {views_.data() + step.first_view + step.num_inputs, step.num_outputs};
   }
   [[nodiscard]] std::span<std::byte> workspace() const { return workspace_; }
+  // "linear at decoder.3 (model.toml:40:5)"; what it copies or waits for where the step has no op.
+  [[nodiscard]] std::string describe(const BoundStep& step) const;
   // Where a value lies. Only leaves, outputs and next values still hold it after a run.
   [[nodiscard]] TensorView view(ValueId v) const;
 
@@ -61,6 +64,19 @@ class Executable {
   std::vector<BoundStep> steps_;
   std::vector<TensorView> views_;
   std::span<std::byte> workspace_;
+};
+
+// How algorithms are chosen where the library that multiplies matrices has several. The choice decides last bits and speed.
+enum class ProductAlgorithms : uint8_t {
+  kFixed,  // the first that the library proposes and that gives the same bits every time: nothing is timed
+  kTimed,  // the fastest of those that it proposes: known from earlier runs on such a machine, otherwise timed when first met
+};
+// A product's shape -> its algorithm. Text that only the executor that made it reads.
+using AlgorithmChoices = std::map<std::string, std::string>;
+
+// When a step ran.
+struct StepTime {
+  double start = 0, seconds = 0;  // since the run began; how long
 };
 
 // Runs programs on one backend, and moves tensors between the host and the memory that they run in.
@@ -84,8 +100,15 @@ class Executor {
   // Sets all bits to 0, after everything that was run.
   virtual Status clear(const TensorView& view) = 0;
 
-  // While profiling is on, the seconds of each step of the executable that runs are added up here. Null: off.
-  void set_profile(std::vector<double>* seconds_per_step) { profile_ = seconds_per_step; }
+  // Runs it `count` times, one right after the other, and says how many seconds the machine took.
+  virtual Result<double> time(const Executable& executable, int count) = 0;
+
+  // While profiling is on, a run leaves here when each step of its executable ran, one entry per step. Null: off.
+  void set_profile(std::vector<StepTime>* times) { profile_ = times; }
+  // The algorithms that products have run with, where they are chosen by timing. Empty otherwise, and on the CPU.
+  [[nodiscard]] virtual AlgorithmChoices algorithms() const { return {}; }
+  // Algorithms for products that have not run yet, in place of timing. One that this machine does not offer is passed over.
+  virtual void set_algorithms(const AlgorithmChoices& /*chosen*/) {}
   // While the flag is set, run() ends with kCancelled: before its next step where steps are launched one by one (the CPU), before a program
   // that is launched as a whole (a device). Null: never. It may be set by any thread.
   void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
@@ -96,7 +119,7 @@ class Executor {
   [[nodiscard]] Status check_not_cancelled(const Executable& executable) const;
 
   ThreadPool pool_;
-  std::vector<double>* profile_ = nullptr;
+  std::vector<StepTime>* profile_ = nullptr;
   const std::atomic<bool>* cancellation_ = nullptr;
 };
 

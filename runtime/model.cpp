@@ -46,12 +46,12 @@ void HostTensor::set(int64_t i, double value) {
   write_element(type.dtype, bytes.data() + static_cast<size_t>(i) * size_of(type.dtype), value);
 }
 
-Result<Model> Model::create(CompiledModel compiled, int num_threads, Backend backend) {
+Result<Model> Model::create(CompiledModel compiled, int num_threads, Backend backend, ProductAlgorithms algorithms) {
   Model model;
   model.compiled_ = std::make_unique<CompiledModel>(std::move(compiled));
   std::vector<const Program*> programs;
   for (const auto& program : model.compiled_->programs) programs.push_back(program.get());
-  GLIM_ASSIGN(model.machine_, open_machine(backend, programs, num_threads));
+  GLIM_ASSIGN(model.machine_, open_machine(backend, programs, num_threads, algorithms));
   for (const Program* program : programs) model.executables_.emplace_back(*program, model.machine_.arenas);
   if (model.compiled_->layout.find(kSeedName) != nullptr) GLIM_TRY(model.set_scalar(kSeedName, 1.0));
   return model;
@@ -167,10 +167,10 @@ Result<HostTensor> Model::output(ProgramKind kind, std::string_view name) const 
   return tensor;
 }
 
-double Model::scalar(ProgramKind kind, std::string_view name) const {
-  const Result<HostTensor> tensor = output(kind, name);
-  GLIM_CHECK(bool(tensor) && tensor->type.shape.numel() == 1, "not a scalar output");
-  return tensor->at(0);
+Result<double> Model::scalar(ProgramKind kind, std::string_view name) const {
+  GLIM_ASSIGN(const HostTensor tensor, output(kind, name));
+  GLIM_CHECK(tensor.type.shape.numel() == 1, "not a scalar output");
+  return tensor.at(0);
 }
 
 bool Model::has_state(std::string_view name) const { return compiled_->layout.find(name) != nullptr; }

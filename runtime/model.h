@@ -21,7 +21,8 @@ struct HostTensor {
 class Model {
  public:
   // Allocates every arena on the backend. Parameters are zero until initialise() or set_state().
-  static Result<Model> create(CompiledModel compiled, int num_threads = 0, Backend backend = Backend::kCpu);
+  static Result<Model> create(CompiledModel compiled, int num_threads = 0, Backend backend = Backend::kCpu,
+                              ProductAlgorithms algorithms = ProductAlgorithms::kFixed);
 
   [[nodiscard]] const CompiledModel& compiled() const { return *compiled_; }
   [[nodiscard]] Executor& executor() { return *machine_.executor; }
@@ -46,7 +47,7 @@ class Model {
   void set_cancellation(const std::atomic<bool>* flag) { cancellation_ = flag; }
   // Reads an output of the program, or a state of the model. Outputs are valid until another program runs.
   [[nodiscard]] Result<HostTensor> output(ProgramKind kind, std::string_view name) const;
-  [[nodiscard]] double scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
+  [[nodiscard]] Result<double> scalar(ProgramKind kind, std::string_view name) const;  // an output of one element
   [[nodiscard]] Result<HostTensor> state(std::string_view name) const;
   // Copies a state into `to`, which must have its size.
   Status read_state(std::string_view name, std::span<std::byte> to) const;

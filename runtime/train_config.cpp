@@ -51,6 +51,7 @@ Status read_train(const TomlValue& value, const std::string& file, TrainConfig& 
     if (!parsed) return invalid_argument(parsed.error().message, backend.where);
     config.backend = *parsed;
   }
+  GLIM_ASSIGN(config.strict, table.take_flag("strict", config.strict));
   GLIM_ASSIGN(const Name policy, table.take_text("rematerialise"));
   if (!policy.empty()) {
     Result<Rematerialise> parsed = parse_rematerialise(policy.text);

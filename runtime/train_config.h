@@ -33,6 +33,7 @@ struct TrainConfig {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Backend backend = Backend::kCpu;
+  bool strict = false;  // matrix products of the device are never timed: the same algorithms on every run, whatever the machine does
   Rematerialise rematerialise = Rematerialise::kNone;
   int64_t log_every = 10;
   int64_t validate_every = 0;  // steps; 0 = at the end only

@@ -9,6 +9,7 @@
 #include "ops/builtin_ops.h"
 #include "runtime/checksum.h"
 #include "runtime/non_finite.h"
+#include "runtime/step_trace.h"
 #include "runtime/weights.h"
 
 namespace glim {
@@ -56,7 +57,8 @@ Result<Trainer> Trainer::create(const TrainConfig& config) {
 Result<Trainer> Trainer::create(TrainingSetup setup) {
   Trainer trainer;
   trainer.setup_ = std::make_unique<TrainingSetup>(std::move(setup));
-  GLIM_ASSIGN(Model model, Model::create(std::move(trainer.setup_->compiled), 0, trainer.config().backend));
+  GLIM_ASSIGN(Model model, Model::create(std::move(trainer.setup_->compiled), 0, trainer.config().backend,
+                                         trainer.config().strict ? ProductAlgorithms::kFixed : ProductAlgorithms::kTimed));
   trainer.model_ = std::make_unique<Model>(std::move(model));
   const ModelSource& source = trainer.setup_->source;
   if (source.checkpoint) {
@@ -72,7 +74,8 @@ void Trainer::set_position(int64_t steps_done, int64_t skipped_in_a_row) {
   skipped_in_a_row_ = skipped_in_a_row;
 }
 
-Result<StepMetrics> Trainer::step() {
+Result<StepMetrics> Trainer::step(StepTrace* trace) {
+  const auto run = [&](ProgramKind kind) { return trace != nullptr ? trace->run(*model_, kind) : model_->run(kind); };
   const auto start = std::chrono::steady_clock::now();
   const TrainingData& data = *setup_->data;
   StepMetrics metrics;
@@ -85,15 +88,17 @@ Result<StepMetrics> Trainer::step() {
     metrics.num_tokens += batch.num_tokens;
     GLIM_TRY(set_batch(*model_, batch));
     const ProgramKind kind = micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
-    GLIM_TRY(model_->run(kind));
-    metrics.loss += model_->scalar(kind, "loss");
-    metrics.num_correct += static_cast<int64_t>(model_->scalar(kind, "num_correct"));
-    metrics.num_valid += static_cast<int64_t>(model_->scalar(kind, "num_valid"));
+    GLIM_TRY(run(kind));
+    GLIM_ASSIGN(const BatchCounts counts, read_counts(*model_, kind));
+    metrics.loss += counts.loss;
+    metrics.num_correct += counts.num_correct;
+    metrics.num_valid += counts.num_valid;
   }
-  GLIM_TRY(model_->run(ProgramKind::kUpdate));
+  GLIM_TRY(run(ProgramKind::kUpdate));
   if (metrics.num_valid > 0) metrics.token_accuracy = static_cast<double>(metrics.num_correct) / static_cast<double>(metrics.num_valid);
-  metrics.gradient_norm = model_->scalar(ProgramKind::kUpdate, "gradient_norm");
-  metrics.skipped = model_->scalar(ProgramKind::kUpdate, "finite") == 0;
+  GLIM_ASSIGN(metrics.gradient_norm, model_->scalar(ProgramKind::kUpdate, "gradient_norm"));
+  GLIM_ASSIGN(const double is_finite, model_->scalar(ProgramKind::kUpdate, "finite"));
+  metrics.skipped = is_finite == 0;
   metrics.flops = setup_->micro_step_flops * static_cast<double>(config().micro_steps) + setup_->update_flops;
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;

@@ -32,6 +32,8 @@ struct StepMetrics {
   double flops = 0;  // multiplied and added by the model's programs in this step
 };
 
+class StepTrace;
+
 class Trainer {
  public:
   static Result<Trainer> create(const TrainConfig& config);
@@ -39,7 +41,8 @@ class Trainer {
 
   // One optimizer step: every micro-step's loss is divided by the valid targets of the whole step, so accumulation needs no
   // correction. After kMaxSkipped steps in a row without finite gradients: kNumeric, with the first node that is not finite.
-  Result<StepMetrics> step();
+  // With a trace, the programs run step by step, to the same bits, and leave there when each of their steps ran.
+  Result<StepMetrics> step(StepTrace* trace = nullptr);
   // Over the held-out rows (at most max_rows of them; 0 = all).
   Result<Evaluation> validate(int64_t max_rows = 0);
   // The weights as a Hugging Face folder.

@@ -20,6 +20,7 @@ struct Updated {
   int64_t rows, width;  // a tensor whose five parts are all contiguous is one row
   int64_t param_stride, master_stride, gradient_stride, m_stride, v_stride;
   int64_t first_tile;
+  uint64_t number;  // among the tensors of the node
   int32_t tiles_per_row;
   bool is_decayed, takes_packs, is_bf16;
 };
@@ -28,6 +29,7 @@ struct Updated {
 template <class A>
 struct Step {
   A scale, beta1, new1, beta2, new2, step_size, root_correction, eps, decay;
+  uint64_t count;  // this update's number, from 1
   int32_t finite;
 };
 static_assert(sizeof(Step<double>) <= ops::kAdamwWorkspaceBytes);
@@ -39,6 +41,7 @@ __global__ void begin_step(const A* learning_rate, const A* step, const A* scale
   if (*finite == 0) return;
   const double rate = static_cast<double>(*learning_rate), count = static_cast<double>(*step) + 1;
   *next_step = static_cast<A>(count);
+  factors->count = static_cast<uint64_t>(count);
   factors->scale = *scale;
   factors->beta1 = static_cast<A>(attrs.beta1);
   factors->new1 = static_cast<A>(1 - attrs.beta1);
@@ -50,9 +53,10 @@ __global__ void begin_step(const A* learning_rate, const A* step, const A* scale
   factors->decay = static_cast<A>(1 - rate * attrs.weight_decay);
 }
 
-// T: type of the parameter. The weight is the master where there is one.
-template <int N, class T, class A>
-__device__ void update_pack(const Step<A>& s, A decay, T* param, A* master, const A* gradient, A* m, A* v) {
+// T: type of the parameter. The weight is the master where there is one. `element` is the pack's first one in its tensor.
+template <int N, bool kStochastic, class T, class A>
+__device__ void update_pack(const Step<A>& s, A decay, uint64_t stream, int64_t element, T* param, A* master, const A* gradient, A* m,
+                            A* v) {
   const Pack<A, N> g = load<N>(gradient);
   Pack<A, N> first = load<N>(m), second = load<N>(v), weight;
   Pack<T, N> rounded;
@@ -69,7 +73,11 @@ __device__ void update_pack(const Step<A>& s, A decay, T* param, A* master, cons
     first.at[i] = s.beta1 * first.at[i] + s.new1 * scaled;
     second.at[i] = s.beta2 * second.at[i] + s.new2 * scaled * scaled;
     weight.at[i] = weight.at[i] * decay - s.step_size * first.at[i] / (sqrt_of(second.at[i]) * s.root_correction + s.eps);
-    rounded.at[i] = narrow<T>(weight.at[i]);
+    if constexpr (kStochastic && std::is_same_v<T, __nv_bfloat16>)
+      rounded.at[i] =
+          __ushort_as_bfloat16(ops::round_stochastically(__float_as_uint(weight.at[i]), ops::rounding_bits(stream, element + i)));
+    else
+      rounded.at[i] = narrow<T>(weight.at[i]);
   }
   store<N>(m, first);
   store<N>(v, second);
@@ -77,7 +85,7 @@ __device__ void update_pack(const Step<A>& s, A decay, T* param, A* master, cons
   store<N>(param, rounded);
 }
 
-template <class T, class A>
+template <bool kStochastic, class T, class A>
 __device__ void update_tile(const Step<A>& s, const Updated& tensor, int64_t tile) {
   const int64_t row = tile / tensor.tiles_per_row, column = tile % tensor.tiles_per_row * kTile;
   const int64_t length = tensor.width - column < kTile ? tensor.width - column : kTile;
@@ -87,31 +95,33 @@ __device__ void update_tile(const Step<A>& s, const Updated& tensor, int64_t til
   A *const m = static_cast<A*>(tensor.m) + row * tensor.m_stride + column, *const v =
                                                                                static_cast<A*>(tensor.v) + row * tensor.v_stride + column;
   const A decay = tensor.is_decayed ? s.decay : A(1);
+  const uint64_t stream = ops::rounding_stream(s.count, tensor.number);
+  const int64_t element = row * tensor.width + column;
   constexpr int N = 16 / sizeof(A);
   const int64_t whole = tensor.takes_packs ? length / N * N : 0;
   const auto at = [&](auto* base, int64_t i) { return base == nullptr ? nullptr : base + i; };
 #pragma unroll 2
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < whole; i += kThreads * N)
-    update_pack<N>(s, decay, param + i, at(master, i), gradient + i, m + i, v + i);
+    update_pack<N, kStochastic>(s, decay, stream, element + i, param + i, at(master, i), gradient + i, m + i, v + i);
   for (int64_t i = whole + threadIdx.x; i < length; i += kThreads)
-    update_pack<1>(s, decay, param + i, at(master, i), gradient + i, m + i, v + i);
+    update_pack<1, kStochastic>(s, decay, stream, element + i, param + i, at(master, i), gradient + i, m + i, v + i);
 }
 
 // One block per tile, from the first tile of the list on.
-template <class A>
+template <bool kStochastic, class A>
 __global__ void __launch_bounds__(kThreads) update_tiles(const __grid_constant__ TensorList<Updated> list, const Step<A>* factors) {
   const Step<A> s = *factors;
   if (s.finite == 0) return;
   const int64_t at = list.entries[0].first_tile + blockIdx.x;
   const Updated& tensor = list.of_tile(at);
   if constexpr (std::is_same_v<A, float>) {
-    if (tensor.is_bf16) return update_tile<__nv_bfloat16>(s, tensor, at - tensor.first_tile);
+    if (tensor.is_bf16) return update_tile<kStochastic, __nv_bfloat16>(s, tensor, at - tensor.first_tile);
   }
-  update_tile<A>(s, tensor, at - tensor.first_tile);
+  update_tile<false, A>(s, tensor, at - tensor.first_tile);
 }
 
 // in: param, [master,] gradient, m, v; out: param, [master,] m, v, which hold what in does.
-Updated updated(std::span<const TensorView> in, std::span<const TensorView> out, bool has_master, int64_t first_tile) {
+Updated updated(std::span<const TensorView> in, std::span<const TensorView> out, bool has_master, int64_t first_tile, uint64_t number) {
   const size_t g = has_master ? 2 : 1;
   const TensorView &param = out[0], &gradient = in[g], &m = out[g], &v = out[g + 1];
   const TensorView master = has_master ? out[1] : TensorView{};
@@ -131,6 +141,7 @@ Updated updated(std::span<const TensorView> in, std::span<const TensorView> out,
                  0,
                  0,
                  first_tile,
+                 number,
                  0,
                  shape.rank >= 2,
                  true,
@@ -167,7 +178,11 @@ void run(const KernelArgs& k) {
   TensorList<Updated> list;
   int64_t tiles = 0, launched = 0;
   const auto launch = [&] {
-    if (list.count > 0) update_tiles<A><<<static_cast<unsigned>(tiles - launched), kThreads, 0, stream(k)>>>(list, factors);
+    const auto blocks = static_cast<unsigned>(tiles - launched);
+    if (list.count > 0 && attrs.stochastic_rounding != 0)
+      update_tiles<true, A><<<blocks, kThreads, 0, stream(k)>>>(list, factors);
+    else if (list.count > 0)
+      update_tiles<false, A><<<blocks, kThreads, 0, stream(k)>>>(list, factors);
     list.count = 0;
     launched = tiles;
   };
@@ -179,7 +194,7 @@ void run(const KernelArgs& k) {
       if (part != gradient) copy_view(in[part], out[part < gradient ? part : part - 1], k.context.stream());
     }
     if (in[0].type.shape.numel() == 0) continue;
-    const Updated entry = updated(in, out, has_master, tiles);
+    const Updated entry = updated(in, out, has_master, tiles, tensor);
     list.entries[list.count++] = entry;
     tiles += entry.rows * entry.tiles_per_row;
     if (list.count == TensorList<Updated>::kCapacity) launch();

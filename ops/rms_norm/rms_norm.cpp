@@ -2,8 +2,9 @@
 
 #include <cmath>
 
+#include "engine/passes/fuse.h"
 #include "ops/column_sums.h"
-#include "ops/vector_math.h"
+#include "ops/rms_norm/row_norm.h"
 
 namespace glim::ops {
 namespace {
@@ -32,16 +33,6 @@ std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {
   return {g.output(node), a.in[1].valid() ? g.output(node, 1) : ValueId{}};
 }
 
-// 1 / sqrt(mean(x^2) + eps) over n elements.
-template <class T, class A = cpu::Accumulate<T>>
-A reciprocal_rms(const T* x, int64_t n, double eps) {
-  const double sum = cpu::lane_sum<A>(n, [x](int64_t i) {
-    const A value = static_cast<A>(x[i]);
-    return value * value;
-  });
-  return static_cast<A>(1.0 / std::sqrt(sum / static_cast<double>(n) + eps));
-}
-
 void cpu(const KernelArgs& k) {
   cpu::dispatch_float(k.out[0].type.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -55,7 +46,7 @@ void cpu(const KernelArgs& k) {
         for (int64_t first = 0; first < width; first += n) {
           const T* x = k.in[0].row<T>(row) + first;
           T* out = k.out[0].row<T>(row) + first;
-          const A r = reciprocal_rms(x, n, attrs.eps);
+          const A r = cpu::reciprocal_rms(x, n, attrs.eps);
           if (weight == nullptr) {
             GLIM_ELEMENTWISE
             for (int64_t i = 0; i < n; ++i) out[i] = T(static_cast<A>(x[i]) * r);
@@ -77,38 +68,37 @@ std::vector<OpCase> cases() {
           {"centered", {{{4, 6}}, {{6}}}, to_words(RmsNormAttrs{1e-8, 1, 0})},
           {"per head", {{{3, 12}}, {{}, Fill::kAbsent}}, to_words(RmsNormAttrs{kEps, 0, 4})},
           {"per head, scaled", {{{3, 12}}, {{4}}}, to_words(RmsNormAttrs{kEps, 1, 4})},
+          {"long rows", {{{5, 1544}}, {{1544}}}, to_words(RmsNormAttrs{kEps, 1, 0})},
           {"many tasks", {{{300, 160}}, {{160}}}, to_words(RmsNormAttrs{kEps, 1, 0})}};
 }
 
-constexpr OperandSpec kVjpOperands[] = {{"in"}, {"weight", true}, {"ct"}};
+constexpr OperandSpec kVjpOperands[] = {{"in"}, {"weight", true}, {"ct"}, {"plus", true}};
 constexpr std::string_view kVjpOutputs[] = {"ct_in", "ct_weight"};
 
 Result<Types> vjp_infer(const InferArgs& a) {
   GLIM_ASSIGN(Types types, infer(a));
   GLIM_EXPECT(*a.in[2] == types[0], "ct must be {}, not {}", to_string(types[0]), to_string(*a.in[2]));
+  GLIM_EXPECT(a.in[3] == nullptr || *a.in[3] == types[0], "plus must be {}, not {}", to_string(types[0]), to_string(*a.in[3]));
   if (a.in[1] != nullptr) types.push_back(*a.in[1]);
   return types;
 }
 
-// sums (the weight's cotangent so far) is null without a weight.
+// sums (the weight's cotangent so far) is null without a weight, plus may be null.
 template <class T, class A = cpu::Accumulate<T>>
-void vjp_group(const T* x, const T* weight, const T* ct, int64_t n, double eps, A offset, T* ct_x, double* sums) {
-  const A r = reciprocal_rms(x, n, eps);
-  const auto weighted = [=](int64_t i) {
-    return weight == nullptr ? static_cast<A>(ct[i]) : static_cast<A>(ct[i]) * (offset + static_cast<A>(weight[i]));
-  };
-  const double dot = cpu::lane_sum<A>(n, [&](int64_t i) { return weighted(i) * (static_cast<A>(x[i]) * r); });
-  const A mean = static_cast<A>(dot / static_cast<double>(n));
+void vjp_group(const T* x, const T* weight, const T* ct, const T* plus, int64_t n, double eps, A offset, T* ct_x, double* sums) {
+  const A r = cpu::reciprocal_rms(x, n, eps);
+  const cpu::NormWeight<T> w{weight, offset};
+  const auto cotangent = [ct](int64_t i) { return static_cast<A>(ct[i]); };
+  const A mean = cpu::mean_of_products(x, cotangent, w, r, n);
   if (sums != nullptr) {
-    for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(static_cast<A>(ct[i]) * (static_cast<A>(x[i]) * r));
+    for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(cotangent(i) * (static_cast<A>(x[i]) * r));
   }
-  if (weight == nullptr) {
+  if (plus == nullptr) {
     GLIM_ELEMENTWISE
-    for (int64_t i = 0; i < n; ++i) ct_x[i] = T(r * (static_cast<A>(ct[i]) - static_cast<A>(x[i]) * r * mean));
+    for (int64_t i = 0; i < n; ++i) ct_x[i] = T(r * (cotangent(i) * w(i) - static_cast<A>(x[i]) * r * mean));
   } else {
     GLIM_ELEMENTWISE
-    for (int64_t i = 0; i < n; ++i)
-      ct_x[i] = T(r * (static_cast<A>(ct[i]) * (offset + static_cast<A>(weight[i])) - static_cast<A>(x[i]) * r * mean));
+    for (int64_t i = 0; i < n; ++i) ct_x[i] = T(static_cast<A>(plus[i]) + r * (cotangent(i) * w(i) - static_cast<A>(x[i]) * r * mean));
   }
 }
 
@@ -121,8 +111,8 @@ void vjp_cpu(const KernelArgs& k) {
     const T* weight = k.in[1].as<T>();
     const auto row_vjp = [&](int64_t row, double* sums) {
       for (int64_t first = 0; first < width; first += n) {
-        vjp_group(k.in[0].row<T>(row) + first, weight, k.in[2].row<T>(row) + first, n, attrs.eps, offset, k.out[0].row<T>(row) + first,
-                  sums);
+        vjp_group(k.in[0].row<T>(row) + first, weight, k.in[2].row<T>(row) + first,
+                  k.in[3].present() ? k.in[3].row<T>(row) + first : nullptr, n, attrs.eps, offset, k.out[0].row<T>(row) + first, sums);
       }
     };
     if (weight != nullptr) {
@@ -138,21 +128,45 @@ void vjp_cpu(const KernelArgs& k) {
 Cost vjp_cost(const CostArgs& a) {
   Cost cost = per_element<12>(a);
   if (a.in[1] != nullptr) {
-    const int64_t rows = a.in[0]->shape[0], width = a.in[1]->shape[0], chunks = (rows + kCudaRowsPerChunk - 1) / kCudaRowsPerChunk;
-    const size_t on_gpu = static_cast<size_t>(chunks * width) * size_of(accumulation_dtype(a.in[0]->dtype));
+    const int64_t rows = a.in[0]->shape[0], width = a.in[1]->shape[0];
+    const size_t on_gpu = static_cast<size_t>(num_cuda_chunks(rows, width) * width) * size_of(accumulation_dtype(a.in[0]->dtype));
     cost.workspace_bytes = std::max(cpu::column_sums_bytes(rows, width), on_gpu);
   }
   return cost;
 }
 
-// ct_in may overwrite ct.
-AliasFact vjp_alias(const InferArgs&, uint16_t output) { return output == 0 ? AliasFact{AliasKind::kInPlace, 2} : AliasFact{}; }
+// ct_in may overwrite what is added to it, else ct.
+AliasFact vjp_alias(const InferArgs& a, uint16_t output) {
+  return output == 0 ? AliasFact{AliasKind::kInPlace, static_cast<uint16_t>(a.in[3] != nullptr ? 3 : 2)} : AliasFact{};
+}
+
+// add(rms_norm_vjp(x, w, ct), plus) -> rms_norm_vjp(x, w, ct, plus): where a residual stream forks into a norm, its cotangents meet.
+std::optional<FusionMatch> join_cotangents(const FuseArgs& f) {
+  const Graph& g = f.graph;
+  const std::span<const ValueId> terms = g.inputs(f.root);
+  for (size_t k = 0; k < 2; ++k) {
+    const std::optional<NodeId> node = f.sole_producer(terms[k], "rms_norm_vjp");
+    if (!node || g.output_number(terms[k]) != 0 || g.inputs(*node)[3].valid()) continue;
+    const std::span<const ValueId> in = g.inputs(*node);
+    const std::span<const uint32_t> words = g.attr_words(*node);
+    FusionMatch match{
+        g.node(*node).op, {in[0], in[1], in[2], terms[1 - k]}, {words.begin(), words.end()}, {{g.output(f.root), 0}}, {*node}};
+    if (in[1].valid()) match.replaced.emplace_back(g.output(*node, 1), 1);
+    return match;
+  }
+  return std::nullopt;
+}
+constexpr FusionPattern kVjpFusions[] = {{"add", join_cotangents, true}};
 
 std::vector<OpCase> vjp_cases() {
-  return {{"scaleless", {{{4, 6}}, {{}, Fill::kAbsent}, {{4, 6}}}, to_words(RmsNormAttrs{kEps, 0, 0})},
-          {"centered", {{{4, 6}}, {{6}}, {{4, 6}}}, to_words(RmsNormAttrs{kEps, 1, 0})},
-          {"per head", {{{3, 12}}, {{4}}, {{3, 12}}}, to_words(RmsNormAttrs{kEps, 0, 4})},
-          {"many tasks", {{{300, 160}}, {{160}}, {{300, 160}}}, to_words(RmsNormAttrs{kEps, 1, 0})}};
+  const CaseInput none{{}, Fill::kAbsent};
+  return {{"scaleless", {{{4, 6}}, none, {{4, 6}}, none}, to_words(RmsNormAttrs{kEps, 0, 0})},
+          {"centered", {{{4, 6}}, {{6}}, {{4, 6}}, none}, to_words(RmsNormAttrs{kEps, 1, 0})},
+          {"per head", {{{3, 12}}, {{4}}, {{3, 12}}, none}, to_words(RmsNormAttrs{kEps, 0, 4})},
+          {"plus", {{{5, 6}}, {{6}}, {{5, 6}}, {{5, 6}}}, to_words(RmsNormAttrs{kEps, 1, 0})},
+          {"plus, per head", {{{3, 12}}, none, {{3, 12}}, {{3, 12}}}, to_words(RmsNormAttrs{kEps, 0, 4})},
+          {"many tasks", {{{300, 160}}, {{160}}, {{300, 160}}, none}, to_words(RmsNormAttrs{kEps, 1, 0})},
+          {"long rows", {{{5, 1544}}, {{1544}}, {{5, 1544}}, {{5, 1544}}}, to_words(RmsNormAttrs{kEps, 1, 0})}};
 }
 
 }  // namespace
@@ -176,12 +190,13 @@ constexpr OpDef kRmsNorm{.name = "rms_norm",
 static_assert(complete(kRmsNorm));
 
 constexpr OpDef kRmsNormVjp{.name = "rms_norm_vjp",
-                            .summary = "cotangents of in and weight in rms_norm",
+                            .summary = "cotangents of in (plus another one) and weight in rms_norm",
                             .operands = kVjpOperands,
                             .outputs = kVjpOutputs,
                             .attrs = kAttrs,
                             .diff = Diff::kNoVjp,
                             .infer = vjp_infer,
+                            .fusions = kVjpFusions,
                             .cpu = vjp_cpu,
                             .cuda = GLIM_CUDA_KERNEL(cuda::rms_norm_vjp),
                             .cost = vjp_cost,

@@ -1,65 +1,40 @@
 // y = x r w', r = 1 / sqrt(mean(x^2) + eps), w' = offset + w, over each row or over groups of n columns; and its cotangents.
-// A team of lanes takes a group: lanes of one warp where groups are short, else a block. Each tensor crosses the memory bus once: what is
-// read a second time, after the sums, is still in the L1 cache.
-// Accumulation rule: a lane sums every lanes-th pack in f32 (f64 in f64 runs), a team adds its lanes in f64 in a fixed order. ct_weight:
-// a block takes kCudaRowsPerChunk rows, each team adds up its groups, the teams are added in order, and their sum goes to the workspace
-// [chunks, n]; a second kernel adds the chunks in a fixed order in f64. No atomics: the same bits every time.
-#include "ops/device/device.cuh"
-#include "ops/rms_norm/rms_norm_attrs.h"
+// Whole rows: norm_rows.cuh. Groups (heads) and short rows: a team of lanes of one warp takes a group. Each tensor crosses the memory bus
+// once: what is read a second time, after the sums, is still in the L1 cache.
+// Accumulation rule of groups: a lane sums every lanes-th pack in f32 (f64 in f64 runs), a team adds its lanes in that type in a fixed
+// order. ct_weight: each team of a block adds up its groups of the block's rows, the teams are added in order, and their sum goes to the
+// workspace [chunks, n]; a second kernel adds the chunks in a fixed order in f64. No atomics: the same bits every time.
+#include "ops/rms_norm/norm_rows.cuh"
 
 namespace glim::cuda {
 namespace {
 
-constexpr int kTeamThreads = 256, kBlockThreads = 512;
+constexpr int kTeamThreads = 256;
 constexpr size_t kSharedBytes = size_t{48} << 10;
 
-// How many lanes take a group of n elements, in packs of N.
+// How many lanes of a warp take a group of n elements, in packs of N, and how many threads a block has: one team where groups are long.
 struct Team {
-  int lanes, threads;
-  bool is_block;
-  Team(int64_t n, int pack) : lanes(1), threads(kTeamThreads), is_block(n > 4 * kWarp * pack) {
-    if (is_block) {
-      lanes = threads = threads_for((n + pack - 1) / pack, kBlockThreads);
-    } else {
-      while (lanes < kWarp && lanes * pack < n) lanes *= 2;
-    }
+  int lanes = 1, threads = kTeamThreads;
+  Team(int64_t n, int pack) {
+    while (lanes < kWarp && lanes * pack < n) lanes *= 2;
+    if (n > 4 * kWarp * pack) threads = kWarp;
   }
   [[nodiscard]] int per_block() const { return threads / lanes; }
 };
+// Whether whole rows get a block each.
+bool takes_blocks(int64_t groups, int64_t n) { return groups == 1 && n > 512; }
 
-// Every lane gets it. All lanes of a warp (kBlock: of the block) call it.
-template <bool kBlock>
-__device__ double team_sum(double value, int lanes) {
-  if constexpr (kBlock) {
-    return block_sum(value);
-  } else {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
-    return value;
-  }
-}
-
-template <class T>
-__device__ Accumulate<T> reciprocal_rms(double squares, int64_t n, double eps) {
-  return static_cast<Accumulate<T>>(1.0 / sqrt(squares / static_cast<double>(n) + eps));
-}
-
-// w' of a pack.
-template <int N, class T>
-__device__ void load_weight(const T* weight, int64_t i, Accumulate<T> offset, Accumulate<T> (&w)[N]) {
-  if (weight == nullptr) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) w[j] = 1;
-    return;
-  }
-  const Pack<T, N> pack = load<N>(weight + i);
-#pragma unroll
-  for (int j = 0; j < N; ++j) w[j] = offset + widen(pack.at[j]);
+// Every lane gets it. All lanes of a warp call it.
+template <class A>
+__device__ double team_sum(A value, int lanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
+  return static_cast<double>(value);
 }
 
 // One team per group. out may lie on in: a lane writes where only it reads.
-template <int N, bool kBlock, class T>
-__global__ void __launch_bounds__(kBlockThreads) norm_groups(Rows<const T> in, const T* weight, Rows<T> out, int64_t items, int64_t groups,
-                                                             int64_t n, double eps, Accumulate<T> offset, int lanes) {
+template <int N, class T>
+__global__ void __launch_bounds__(kTeamThreads) norm_groups(Rows<const T> in, const T* weight, Rows<T> out, int64_t items, int64_t groups,
+                                                            int64_t n, double over_n, double eps, Accumulate<T> offset, int lanes) {
   using A = Accumulate<T>;
   const int lane = static_cast<int>(threadIdx.x) % lanes, team = static_cast<int>(threadIdx.x) / lanes;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) + team;
@@ -72,7 +47,7 @@ __global__ void __launch_bounds__(kBlockThreads) norm_groups(Rows<const T> in, c
 #pragma unroll
     for (int j = 0; j < N; ++j) squares += widen(pack.at[j]) * widen(pack.at[j]);
   }
-  const A r = reciprocal_rms<T>(team_sum<kBlock>(squares, lanes), n, eps);
+  const A r = reciprocal_rms<T>(team_sum(squares, lanes), over_n, eps);
   for (int64_t i = static_cast<int64_t>(lane) * N; i < end; i += static_cast<int64_t>(lanes) * N) {
     Pack<T, N> pack = load<N>(x + i);
     A w[N];
@@ -83,25 +58,13 @@ __global__ void __launch_bounds__(kBlockThreads) norm_groups(Rows<const T> in, c
   }
 }
 
-// sums [n] += cotangent * normed at a pack, with accesses of 16 bytes at most.
-template <int N, class A>
-__device__ void add_pack(A* sums, const A (&products)[N]) {
-  constexpr int kPart = N < static_cast<int>(16 / sizeof(A)) ? N : static_cast<int>(16 / sizeof(A));
-#pragma unroll
-  for (int first = 0; first < N; first += kPart) {
-    Pack<A, kPart> part = load<kPart>(sums + first);
-#pragma unroll
-    for (int j = 0; j < kPart; ++j) part.at[j] += products[first + j];
-    store<kPart>(sums + first, part);
-  }
-}
-
-// Block c: the groups of rows_per_chunk rows, team by team. ct_in may lie on ct. `partials` [chunks, n] is null without a weight. The
-// teams' sums lie in shared memory [teams, n], or, of one team, right in the partials.
-template <int N, bool kBlock, class T>
-__global__ void __launch_bounds__(kBlockThreads)
-    norm_vjp_chunks(Rows<const T> in, const T* weight, Rows<const T> ct, Rows<T> ct_in, Accumulate<T>* partials, int64_t rows,
-                    int64_t groups, int64_t n, double eps, Accumulate<T> offset, int lanes, int64_t rows_per_chunk, bool in_shared) {
+// Block c: the groups of rows_per_chunk rows, team by team. ct_in may lie on ct or on `plus` (null: none). `partials` [chunks, n] is null
+// without a weight. The teams' sums lie in shared memory [teams, n], or, of one team, right in the partials.
+template <int N, class T>
+__global__ void __launch_bounds__(kTeamThreads)
+    norm_vjp_chunks(Rows<const T> in, const T* weight, Rows<const T> ct, Rows<const T> plus, Rows<T> ct_in, Accumulate<T>* partials,
+                    int64_t rows, int64_t groups, int64_t n, double over_n, double eps, Accumulate<T> offset, int lanes,
+                    int64_t rows_per_chunk, bool in_shared) {
   using A = Accumulate<T>;
   extern __shared__ __align__(16) unsigned char shared[];
   const int lane = static_cast<int>(threadIdx.x) % lanes, team = static_cast<int>(threadIdx.x) / lanes,
@@ -132,18 +95,20 @@ __global__ void __launch_bounds__(kBlockThreads)
         dot += widen(cs.at[j]) * w[j] * widen(xs.at[j]);
       }
     }
-    const A r = reciprocal_rms<T>(team_sum<kBlock>(squares, lanes), n, eps);
-    const A mean = static_cast<A>(team_sum<kBlock>(dot, lanes) * static_cast<double>(r) / static_cast<double>(n));  // of ct w' x r
+    const A r = reciprocal_rms<T>(team_sum(squares, lanes), over_n, eps);
+    const A mean = static_cast<A>(team_sum(dot, lanes) * static_cast<double>(r) * over_n);  // of ct w' x r
     for (int64_t i = start; i < end; i += step) {
       const Pack<T, N> xs = load<N>(x + i), cs = load<N>(c + i);
       A w[N], products[N];
       load_weight<N>(weight, i, offset, w);
-      Pack<T, N> to;
+      Pack<T, N> to, more;
+      if (plus.data != nullptr) more = load<N>(plus[row] + first + i);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const A normed = widen(xs.at[j]) * r, cotangent = widen(cs.at[j]);
         products[j] = cotangent * normed;
-        to.at[j] = narrow<T>(r * (cotangent * w[j] - normed * mean));
+        const A through = r * (cotangent * w[j] - normed * mean);
+        to.at[j] = narrow<T>(plus.data != nullptr ? widen(more.at[j]) + through : through);
       }
       if (sums != nullptr) add_pack<N>(sums + i, products);
       store<N>(out + i, to);
@@ -158,43 +123,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-constexpr int kLanes = 8;
-
-// Block of 32 columns x 8 lanes: lane l adds chunks l, l + 8, ...; then the lanes are added in order.
-template <class T>
-__global__ void add_chunks(const Accumulate<T>* partials, int64_t chunks, int64_t n, T* out) {
-  __shared__ double lanes[kLanes][kWarp];
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
-  double sum = 0;
-  if (i < n) {
-    for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += kLanes) sum += static_cast<double>(partials[chunk * n + i]);
-  }
-  lanes[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || i >= n) return;
-  for (int lane = 1; lane < kLanes; ++lane) sum += lanes[lane][threadIdx.x];
-  out[i] = narrow<T>(static_cast<Accumulate<T>>(sum));
-}
-
-// Calls f(pack, is_block) with integral constants.
+// Calls f(pack, team): pack is an integral constant.
 template <int N, class F>
 void with_team(bool takes_packs, int64_t n, F&& f) {
-  const auto sized = [&](auto pack) {
-    const Team team(n, decltype(pack)::value);
-    if (team.is_block)
-      f(pack, std::true_type{}, team);
-    else
-      f(pack, std::false_type{}, team);
-  };
   if (takes_packs && n % N == 0)
-    sized(std::integral_constant<int, N>{});
+    f(std::integral_constant<int, N>{}, Team(n, N));
   else
-    sized(std::integral_constant<int, 1>{});
-}
-
-template <class T>
-bool weight_takes_packs(const T* weight, int n) {
-  return reinterpret_cast<uintptr_t>(weight) % (static_cast<size_t>(n) * sizeof(T)) == 0;
+    f(std::integral_constant<int, 1>{}, Team(n, 1));
 }
 
 }  // namespace
@@ -204,18 +139,21 @@ void rms_norm(const KernelArgs& k) {
     using T = typename decltype(tag)::Type;
     const auto attrs = k.attrs<ops::RmsNormAttrs>();
     const int64_t rows = k.out[0].type.shape[0], width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
+    const double over_n = 1.0 / static_cast<double>(std::max<int64_t>(1, n));
     if (rows == 0 || width == 0) return;
     const Rows<const T> in = rows_of<const T>(k.in[0]);
     const Rows<T> out = rows_of<T>(k.out[0]);
     const T* const weight = k.in[1].as<T>();
+    const auto offset = static_cast<Accumulate<T>>(attrs.weight_offset);
+    if (takes_blocks(width / n, n)) return launch_norm_rows<T>(stream(k), {{}, in, {weight, attrs.eps, offset}, {}, out, {}}, rows, n);
     constexpr int N = kPackOf<T>;
-    with_team<N>(takes_packs(in, rows, N) && takes_packs(out, rows, N) && weight_takes_packs(weight, N), n,
-                 [&](auto pack, auto is_block, const Team& team) {
-                   const int64_t items = rows * (width / n);
-                   const auto blocks = static_cast<unsigned>((items + team.per_block() - 1) / team.per_block());
-                   norm_groups<decltype(pack)::value, decltype(is_block)::value, T><<<blocks, team.threads, 0, stream(k)>>>(
-                       in, weight, out, items, width / n, n, attrs.eps, static_cast<Accumulate<T>>(attrs.weight_offset), team.lanes);
-                 });
+    with_team<N>(
+        takes_packs(in, rows, N) && takes_packs(out, rows, N) && weight_takes_packs(weight, N), n, [&](auto pack, const Team& team) {
+          const int64_t items = rows * (width / n);
+          const auto blocks = static_cast<unsigned>((items + team.per_block() - 1) / team.per_block());
+          norm_groups<decltype(pack)::value, T>
+              <<<blocks, team.threads, 0, stream(k)>>>(in, weight, out, items, width / n, n, over_n, attrs.eps, offset, team.lanes);
+        });
   });
 }
 
@@ -225,32 +163,49 @@ void rms_norm_vjp(const KernelArgs& k) {
     using A = Accumulate<T>;
     const auto attrs = k.attrs<ops::RmsNormAttrs>();
     const int64_t rows = k.out[0].type.shape[0], width = k.out[0].type.shape[1], n = attrs.group > 0 ? attrs.group : width;
+    const double over_n = 1.0 / static_cast<double>(std::max<int64_t>(1, n));
     const Rows<const T> in = rows_of<const T>(k.in[0]), ct = rows_of<const T>(k.in[2]);
+    const Rows<const T> plus = k.in[3].present() ? rows_of<const T>(k.in[3]) : Rows<const T>{};
     const Rows<T> ct_in = rows_of<T>(k.out[0]);
     const T* const weight = k.in[1].as<T>();
+    const A offset = static_cast<A>(attrs.weight_offset);
     A* const partials = weight == nullptr ? nullptr : reinterpret_cast<A*>(k.workspace.data());
-    const int64_t chunks = width == 0 ? 0 : (rows + ops::kCudaRowsPerChunk - 1) / ops::kCudaRowsPerChunk;
-    constexpr int N = kPackOf<T>;
-    const auto launch = [&](auto pack, auto is_block, const Team& team) {
+    T* const ct_weight = weight == nullptr ? nullptr : k.out[1].as<T>();
+    if (n == 0) return;
+    const int64_t groups = width / n;
+    if (takes_blocks(groups, n)) {
+      const NormCotangents<T> operands{.s = in,
+                                       .ct_a = ct,
+                                       .plus = plus,
+                                       .y = {},
+                                       .next = {weight, attrs.eps, offset},
+                                       .norm = {},
+                                       .ct_s = ct_in,
+                                       .ct_y = {},
+                                       .next_partials = partials,
+                                       .partials = nullptr};
+      return launch_norm_rows_vjp<T>(stream(k), operands, rows, n, ct_weight, nullptr);
+    }
+    // Without a weight nothing is summed over rows: a few groups per team are enough.
+    const auto cut = [&](const Team& team) {
+      const int64_t most = ops::num_cuda_chunks(rows, n);
+      return weight == nullptr ? std::max<int64_t>(1, 4 * team.per_block() / std::max<int64_t>(1, groups)) : (rows + most - 1) / most;
+    };
+    int64_t chunks = 0;
+    const auto launch = [&](auto pack, const Team& team) {
       const size_t shared_bytes = weight == nullptr ? 0 : static_cast<size_t>(team.per_block() * n) * sizeof(A);
       const bool in_shared = shared_bytes <= kSharedBytes;
-      GLIM_CHECK(in_shared || team.per_block() == 1, "only a block's sums may lie in the partials");
-      const int64_t groups = width / n;
-      // Without a weight nothing is summed over rows: a few groups per team are enough.
-      const int64_t rows_per_chunk = weight != nullptr ? ops::kCudaRowsPerChunk : std::max<int64_t>(1, 4 * team.per_block() / groups);
-      const auto blocks = static_cast<unsigned>((rows + rows_per_chunk - 1) / rows_per_chunk);
-      norm_vjp_chunks<decltype(pack)::value, decltype(is_block)::value, T>
-          <<<blocks, team.threads, in_shared ? shared_bytes : 0, stream(k)>>>(in, weight, ct, ct_in, partials, rows, groups, n, attrs.eps,
-                                                                              static_cast<A>(attrs.weight_offset), team.lanes,
-                                                                              rows_per_chunk, in_shared);
+      GLIM_CHECK(in_shared || team.per_block() == 1, "only one team's sums may lie in the partials");
+      const int64_t rows_per_chunk = cut(team);
+      chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
+      norm_vjp_chunks<decltype(pack)::value, T><<<static_cast<unsigned>(chunks), team.threads, in_shared ? shared_bytes : 0, stream(k)>>>(
+          in, weight, ct, plus, ct_in, partials, rows, groups, n, over_n, attrs.eps, offset, team.lanes, rows_per_chunk, in_shared);
     };
-    if (chunks > 0) {
-      with_team<N>(takes_packs(in, rows, N) && takes_packs(ct, rows, N) && takes_packs(ct_in, rows, N) && weight_takes_packs(weight, N), n,
-                   launch);
-    }
-    if (weight == nullptr || n == 0) return;
-    const auto blocks = static_cast<unsigned>((n + kWarp - 1) / kWarp);
-    add_chunks<T><<<blocks, dim3(kWarp, kLanes), 0, stream(k)>>>(partials, chunks, n, k.out[1].as<T>());
+    constexpr int N = kPackOf<T>;
+    const auto packed = [&](const auto& each) { return takes_packs(each, rows, N); };
+    if (rows > 0 && width > 0)
+      with_team<N>(packed(in) && packed(ct) && packed(plus) && packed(ct_in) && weight_takes_packs(weight, N), n, launch);
+    if (weight != nullptr) launch_add_chunks(stream(k), partials, chunks, n, ct_weight);
   });
 }
 

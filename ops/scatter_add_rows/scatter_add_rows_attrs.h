@@ -6,6 +6,7 @@ namespace glim::ops {
 
 struct ScatterAddRowsAttrs {
   int64_t num_rows, skip_index;
+  int64_t wide_output;
 };
 
 }  // namespace glim::ops

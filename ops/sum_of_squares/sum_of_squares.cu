@@ -8,6 +8,7 @@ namespace glim::cuda {
 namespace {
 
 constexpr int kThreads = 256, kFinalThreads = 1024;
+constexpr int64_t kColumns = 8 * ops::kTile;  // of a tile here; the workspace has room for smaller ones
 
 struct Squared {
   const void* data;
@@ -21,6 +22,7 @@ template <int N, class T>
 __device__ double sum_of_run(const T* x, int64_t length) {
   double sum = 0;
   const int64_t whole = length / N * N;
+#pragma unroll 8
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < whole; i += kThreads * N) {
     const Pack<T, N> pack = load<N>(x + i);
 #pragma unroll
@@ -33,9 +35,9 @@ __device__ double sum_of_run(const T* x, int64_t length) {
 
 template <class T>
 __device__ double sum_of_tile(const Squared& tensor, int64_t tile) {
-  const int64_t begin = tile / tensor.tiles_per_row * tensor.rows_per_tile, column = tile % tensor.tiles_per_row * ops::kTile;
+  const int64_t begin = tile / tensor.tiles_per_row * tensor.rows_per_tile, column = tile % tensor.tiles_per_row * kColumns;
   const int64_t end = begin + tensor.rows_per_tile < tensor.rows ? begin + tensor.rows_per_tile : tensor.rows;
-  const int64_t length = tensor.width - column < ops::kTile ? tensor.width - column : ops::kTile;
+  const int64_t length = tensor.width - column < kColumns ? tensor.width - column : kColumns;
   constexpr int N = 16 / sizeof(T);
   double sum = 0;
   for (int64_t row = begin; row < end; ++row) {
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kFinalThreads) add_tiles(const double* partial
 Squared squared(const TensorView& in, int64_t first_tile) {
   const Shape& shape = in.type.shape;
   if (in.contiguous()) {
-    const int64_t tiles = (shape.numel() + ops::kTile - 1) / ops::kTile;
+    const int64_t tiles = (shape.numel() + kColumns - 1) / kColumns;
     return {in.data, 1, shape.numel(), shape.numel(), first_tile, 1, static_cast<int32_t>(tiles), in.type.dtype};
   }
   return {in.data,
@@ -78,7 +80,7 @@ Squared squared(const TensorView& in, int64_t first_tile) {
           in.row_stride,
           first_tile,
           static_cast<int32_t>(ops::rows_per_task(shape)),
-          static_cast<int32_t>(ops::tiles_per_row(shape)),
+          static_cast<int32_t>((shape[1] + kColumns - 1) / kColumns),
           in.type.dtype};
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/api/model_impl.h"
 #include "runtime/backend.h"
+#include "runtime/evaluate.h"
 
 namespace glim::v0 {
 
@@ -52,10 +53,10 @@ glim::Result<Metrics> ModelImpl::evaluate(std::span<const Batch> batches) {
     if (has_denominator()) GLIM_TRY(model_->set_scalar("denominator", 1.0));  // losses come out as sums
     GLIM_TRY(give(batches[k], std::move(values), needs));
     GLIM_TRY(model_->run(ProgramKind::kForward));
-    const double num_valid = model_->scalar(ProgramKind::kForward, "num_valid");
-    metrics.loss += model_->scalar(ProgramKind::kForward, "loss") * (has_denominator() ? 1.0 : num_valid);
-    metrics.num_correct += static_cast<int64_t>(model_->scalar(ProgramKind::kForward, "num_correct"));
-    metrics.num_valid += static_cast<int64_t>(num_valid);
+    GLIM_ASSIGN(const BatchCounts counts, read_counts(*model_, ProgramKind::kForward));
+    metrics.loss += counts.loss * (has_denominator() ? 1.0 : static_cast<double>(counts.num_valid));
+    metrics.num_correct += counts.num_correct;
+    metrics.num_valid += counts.num_valid;
     progress("evaluate", static_cast<int64_t>(k) + 1, batches.size());
   }
   if (metrics.num_valid > 0) metrics.loss /= static_cast<double>(metrics.num_valid);
@@ -89,9 +90,10 @@ glim::Result<Metrics> ModelImpl::compute_gradients(std::span<const Batch> batche
     const ProgramKind kind = k == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
     GLIM_TRY(give(batches[k], std::move(all[k]), kind));
     GLIM_TRY(model_->run(kind));
-    metrics.loss += model_->scalar(kind, "loss");
-    metrics.num_correct += static_cast<int64_t>(model_->scalar(kind, "num_correct"));
-    metrics.num_valid += static_cast<int64_t>(model_->scalar(kind, "num_valid"));
+    GLIM_ASSIGN(const BatchCounts counts, read_counts(*model_, kind));
+    metrics.loss += counts.loss;
+    metrics.num_correct += counts.num_correct;
+    metrics.num_valid += counts.num_valid;
     progress(stage, static_cast<int64_t>(k) + 1, batches.size());
   }
   has_gradients_ = true;
@@ -107,8 +109,9 @@ glim::Result<StepResult> ModelImpl::train_step(std::span<const Batch> batches, d
   GLIM_TRY(model_->run(ProgramKind::kUpdate));
   ++parameters_version_;
   StepResult result{metrics};
-  result.gradient_norm = model_->scalar(ProgramKind::kUpdate, "gradient_norm");
-  result.skipped = model_->scalar(ProgramKind::kUpdate, "finite") == 0;
+  GLIM_ASSIGN(result.gradient_norm, model_->scalar(ProgramKind::kUpdate, "gradient_norm"));
+  GLIM_ASSIGN(const double is_finite, model_->scalar(ProgramKind::kUpdate, "finite"));
+  result.skipped = is_finite == 0;
   for (const std::string& line : take_backend_notes()) log(LogLevel::kInfo, line);
   if (result.skipped) log(LogLevel::kWarning, "the gradients were not finite: the step was skipped");
   return result;

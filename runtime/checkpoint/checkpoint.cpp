@@ -109,6 +109,7 @@ Result<Resumed> restore(Model& model, const Checkpoint& checkpoint, const Traini
     GLIM_TRY(model.set_state(tensor.state, checkpoint.weights.find(tensor.spec.name)->data));
   for (const StateTensor& tensor : tensors.optimizer)
     GLIM_TRY(model.set_state(tensor.state, checkpoint.optimizer.find(tensor.spec.name)->data));
+  model.executor().set_algorithms(checkpoint.state.algorithms);
   return Resumed{checkpoint.state, differences(checkpoint.state.choices, now.choices)};
 }
 

@@ -41,9 +41,9 @@ struct Resumed {
   TrainingState state;
   std::vector<std::string> changed_choices;  // of algorithms: what the run computes from here on may differ in the last bits
 };
-// Puts parameters, master weights, moments and step count back. `now` is the run that wants to go on: a different identity is
-// refused (kInvalidArgument, every difference named), and so are tensors of other names, shapes or dtypes than the model's
-// (kInvalidFile). The model is untouched unless all is well.
+// Puts parameters, master weights, moments, step count and the algorithms of matrix products back. `now` is the run that wants to go on: a
+// different identity is refused (kInvalidArgument, every difference named), and so are tensors of other names, shapes or dtypes than the
+// model's (kInvalidFile). The model is untouched unless all is well.
 [[nodiscard]] Result<Resumed> restore(Model& model, const Checkpoint& checkpoint, const TrainingState& now);
 
 }  // namespace glim

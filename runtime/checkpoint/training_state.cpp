@@ -19,6 +19,7 @@ constexpr const char* kStep = "step";
 constexpr const char* kSkipped = "skipped_in_a_row";
 constexpr const char* kIdentity = "identity";
 constexpr const char* kChoices = "choices";
+constexpr const char* kAlgorithms = "algorithms";  // may be absent
 
 Result<int64_t> count_of(const json& root, const char* key, const std::string& path) {
   const json& value = root.at(key);
@@ -42,7 +43,8 @@ Result<Settings> settings_of(const json& root, const char* key, const std::strin
 
 Result<std::string> state_json(const TrainingState& state) {
   try {
-    const json root = {{kStep, state.step}, {kSkipped, state.skipped_in_a_row}, {kIdentity, state.identity}, {kChoices, state.choices}};
+    json root = {{kStep, state.step}, {kSkipped, state.skipped_in_a_row}, {kIdentity, state.identity}, {kChoices, state.choices}};
+    if (!state.algorithms.empty()) root[kAlgorithms] = state.algorithms;
     return root.dump(2) + "\n";
   } catch (const json::exception&) {
     return invalid_argument("a setting of the run is not UTF-8, so a checkpoint cannot hold it");
@@ -54,7 +56,7 @@ Result<TrainingState> parse_state_json(std::string_view text, const std::string&
   if (!root.is_object()) return invalid_file(fmt::format("{}: expected an object", path));
   const std::vector<std::string_view> keys{kStep, kSkipped, kIdentity, kChoices};
   for (const auto& [key, value] : root.items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+    if (std::find(keys.begin(), keys.end(), key) == keys.end() && key != kAlgorithms)
       return invalid_file(fmt::format("{}: unknown key {}{}", path, quote(key), did_you_mean(key, keys)));
   }
   for (const std::string_view key : keys) {
@@ -65,6 +67,9 @@ Result<TrainingState> parse_state_json(std::string_view text, const std::string&
   GLIM_ASSIGN(state.skipped_in_a_row, count_of(root, kSkipped, path));
   GLIM_ASSIGN(state.identity, settings_of(root, kIdentity, path));
   GLIM_ASSIGN(state.choices, settings_of(root, kChoices, path));
+  if (root.contains(kAlgorithms)) {
+    GLIM_ASSIGN(state.algorithms, settings_of(root, kAlgorithms, path));
+  }
   return state;
 }
 

@@ -17,11 +17,12 @@ struct TrainingState {
   int64_t skipped_in_a_row = 0;
   Settings identity;          // what must agree for a resumed run to be the same run: {"train.tokens", "512"}
   Settings choices;           // choices of algorithms that change bits: {"matrix_products", "eigen 3.4.0 avx2"}
+  Settings algorithms;        // of matrix products, where they were chosen by timing: a resumed run takes them (Executor::algorithms)
   std::string configuration;  // the training TOML as text, for people; may be empty
   std::string hf_config;      // config.json; "" = the folder gets none
 };
 
-// step, skipped_in_a_row, identity and choices as JSON. kInvalidArgument for text that is not UTF-8.
+// step, skipped_in_a_row, identity, choices and algorithms (when there are any) as JSON. kInvalidArgument for text that is not UTF-8.
 [[nodiscard]] Result<std::string> state_json(const TrainingState& state);
 // kInvalidFile with `path`, for anything that state_json would not write.
 [[nodiscard]] Result<TrainingState> parse_state_json(std::string_view text, const std::string& path);

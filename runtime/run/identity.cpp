@@ -36,7 +36,10 @@ Settings run_choices(const TrainConfig& config) {
                    {"train.backend", std::string(to_string(config.backend))},
                    {"the library of matrix products", product_library(config.backend)}};
   choices["the library of attention"] = attention_library(config.backend);
-  if (config.backend == Backend::kCuda) choices["the GPU"] = cuda_device_name();
+  if (config.backend == Backend::kCuda) {
+    choices["the GPU"] = cuda_device_name();
+    choices["train.strict"] = config.strict ? "true" : "false";
+  }
   return choices;
 }
 

@@ -8,11 +8,13 @@
 #include "runtime/atomic_file.h"
 #include "runtime/backend.h"
 #include "runtime/run/identity.h"
+#include "runtime/step_trace.h"
 
 namespace glim {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr int64_t kTracedStep = 3;     // of the process: the first ones choose algorithms and capture
 constexpr double kReportSeconds = 20;  // run.html is written this often at most while nothing else happens
 
 }  // namespace
@@ -46,6 +48,7 @@ TrainingState TrainingRun::state() const {
   TrainingState state = unchanging_;
   state.step = trainer_->steps_done();
   state.skipped_in_a_row = trainer_->skipped_in_a_row();
+  state.algorithms = trainer_->model().executor().algorithms();
   return state;
 }
 
@@ -93,6 +96,7 @@ Status TrainingRun::resume_from(const std::string& resume) {
   }
   const Resumed& resumed = *restored;
   trainer_->set_position(resumed.state.step, resumed.state.skipped_in_a_row);
+  if (!trainer_->config().strict) stored_algorithms_ = resumed.state.algorithms;
   std::error_code error;
   if (fs::equivalent(parent_folder(found->path), path("checkpoints"), error)) last_saved_ = found->state.step;
   GLIM_TRY(start_logs());
@@ -200,6 +204,33 @@ Status TrainingRun::save_checkpoint(bool is_last) {
   return ok();
 }
 
+Result<StepMetrics> TrainingRun::traced_step() {
+  StepTrace trace(fmt::format("glim train, step {}, {}", trainer_->steps_done() + 1, to_string(trainer_->config().backend)));
+  GLIM_ASSIGN(const StepMetrics metrics, trainer_->step(&trace));
+  if (const Status written = write_file_atomically(trace_file_, trace.json()); !written)
+    event("warning", fmt::format("no trace: {}", written.error().to_string()));
+  else
+    event("trace", fmt::format("the timeline of step {} is in {}", metrics.step, trace_file_));
+  return metrics;
+}
+
+// After the first step of a run that goes on: which stored algorithms it could not use.
+void TrainingRun::check_algorithms() {
+  const Settings now = trainer_->model().executor().algorithms();
+  size_t num_changed = 0;
+  std::string first;
+  for (const auto& [product, algorithm] : std::exchange(stored_algorithms_, {})) {
+    const auto found = now.find(product);
+    if (found == now.end() || found->second == algorithm) continue;
+    if (num_changed++ == 0) first = product;
+  }
+  if (num_changed == 0) return;
+  event("warning",
+        fmt::format("{} of {} matrix products cannot run here with the algorithm that the checkpoint names, and were timed again "
+                    "(the first: {})",
+                    num_changed, now.size(), first));
+}
+
 Result<RunEnd> TrainingRun::finish(RunEnd end) {
   if (end == RunEnd::kStopped) {
     event("stopped", fmt::format("told to stop after step {}", trainer_->steps_done()));
@@ -231,11 +262,13 @@ Result<RunEnd> TrainingRun::run(const std::atomic<bool>& stop) {
   if (is_validation_missing_) {
     if (const Status validated = validate(); !validated) return fail(validated.error());
   }
+  const int64_t traced = trace_file_.empty() ? 0 : std::min(trainer_->steps_done() + kTracedStep, config.steps);
   while (trainer_->steps_done() < config.steps) {
     if (stop) return finish(RunEnd::kStopped);
     if (config.max_seconds > 0 && elapsed() >= config.max_seconds) return finish(RunEnd::kOutOfTime);
-    Result<StepMetrics> metrics = trainer_->step();
+    Result<StepMetrics> metrics = trainer_->steps_done() + 1 == traced ? traced_step() : trainer_->step();
     if (!metrics) return fail(metrics.error());
+    check_algorithms();
     progress_ = meter.add(*metrics, elapsed());
     observer_->on_step(*metrics, progress_);
     report_.add(*metrics);

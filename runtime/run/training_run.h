@@ -39,12 +39,18 @@ class TrainingRun {
   // A checkpoint or log that cannot be written is an event, and training goes on; only the last checkpoint's error is returned.
   Result<RunEnd> run(const std::atomic<bool>& stop);
 
+  // One step, the third of this process or the last one when there are fewer, goes to this file as a timeline (StepTrace). That it cannot
+  // be written is an event.
+  void set_trace(const std::string& file) { trace_file_ = file; }
+
   [[nodiscard]] Trainer& trainer() { return *trainer_; }
 
  private:
   TrainingRun() = default;
   Status resume_from(const std::string& resume);
   Status start_logs();
+  Result<StepMetrics> traced_step();
+  void check_algorithms();
   Status validate();
   Result<RunEnd> finish(RunEnd end);
   Result<RunEnd> fail(const Error& error);
@@ -72,6 +78,8 @@ class TrainingRun {
   int64_t last_saved_ = -1, last_validated_ = -1;
   bool is_validation_missing_ = false;  // of the step that the run was resumed after
   int64_t num_unlogged_ = 0;            // records that could not be written, since the log began to fail
+  std::string trace_file_;              // "" = no trace
+  Settings stored_algorithms_;          // of the checkpoint that the run goes on from, until a step has used them
 };
 
 }  // namespace glim

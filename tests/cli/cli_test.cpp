@@ -87,11 +87,35 @@ TEST(Arguments, WithoutAGpuTheCudaBackendSaysWhatIsMissing) {
   if (cuda_available(why_not)) GTEST_SKIP() << "there is a GPU";
   expect_error({"check", "muse_glimmer_tiny", "--backend", "cuda"}, 2, {why_not});
   expect_error({"bench", "step", "muse_glimmer_tiny", "--backend", "cuda"}, 2, {why_not});
+  expect_error({"bench", "--backend", "cuda"}, 2, {why_not});
   const ScratchFolder scratch;
   write_file(scratch / "train.toml", "model = \"muse_glimmer_tiny\"\n[data]\ntext = [\"a.txt\"]\n[train]\nsteps = 5\nbackend = \"cuda\"\n");
   expect_error({"train", scratch / "train.toml"}, 2, {why_not});
   expect_error({"train", scratch / "train.toml", "--backend", "cudo"}, 2, {"'cudo'", "did you mean 'cuda'"});
   expect_error({"train", scratch / "train.toml", "--backend", "cpu"}, 5, {"a.txt"});  // what the command line says comes first
+}
+
+TEST(Bench, TimesTheCasesOfAnOp) {
+  const ProgramResult json = run_glim({"bench", "--op", "swiglu", "--dtype", "f64", "--extent", "32", "--seconds", "0", "--json"});
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const nlohmann::json report = nlohmann::json::parse(json.out);
+  EXPECT_EQ(report["dtype"], "f64");
+  EXPECT_GT(report["copy_bytes_per_second"].get<double>(), 1e8);
+  EXPECT_GT(report["product_flops_per_second"].get<double>(), 1e7);
+  ASSERT_FALSE(report["cases"].empty());
+  for (const nlohmann::json& each : report["cases"]) {
+    EXPECT_EQ(each["op"], "swiglu");
+    const double bound = each["bytes"].get<double>() / report["copy_bytes_per_second"].get<double>();
+    const double flops = each["flops"].get<double>() / report["product_flops_per_second"].get<double>();
+    EXPECT_NEAR(each["percent_of_roofline"].get<double>(), 100 * std::max(bound, flops) / each["seconds"].get<double>(), 1e-6);
+  }
+  const ProgramResult text = run_glim({"bench", "--op", "split", "--extent", "8", "--seconds", "0"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("a large copy moves"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("\nsplit "), std::string::npos) << "a view takes no time: " << text.out;
+  expect_error({"bench", "--op", "swigl"}, 2, {"there is no op 'swigl'", "did you mean 'swiglu'"});
+  expect_error({"bench", "--extent", "0"}, 2, {"--extent"});
+  expect_error({"bench", "--dtype", "i32"}, 2, {"'i32'"});
 }
 
 TEST(Arguments, AModelFileHasItsLineAndColumn) {

@@ -206,6 +206,35 @@ TEST(Train, SettingsFromOutsideWinAndWrongOnesAreNamed) {
   expect_error("trian.steps=3", "did you mean 'train'?");
 }
 
+// The third step as a timeline; a run of fewer steps gives its last one, and a file that cannot be written ends nothing.
+TEST(Train, ATraceShowsOneStep) {
+  const Trained plain("steps = 4\n");
+  ASSERT_EQ(plain.result.exit_code, 0) << plain.result.err;
+  const auto traced = [&](const std::string& file, const std::string& steps) {
+    return run_glim(
+        {"train", plain.folder / "train.toml", "--trace", file, "--set", "train.output=traced" + steps, "--set", "train.steps=" + steps});
+  };
+  for (const auto& [steps, title] : {std::pair("4", "step 3, cpu"), std::pair("2", "step 2, cpu")}) {
+    const std::string file = plain.folder / "trace.json";
+    const ProgramResult result = traced(file, steps);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json events = nlohmann::json::parse(read_file(file)).at("traceEvents");
+    EXPECT_NE(events.at(0).at("args").at("name").get<std::string>().find(title), std::string::npos) << events.at(0);
+    std::vector<std::string> programs;
+    size_t num_steps = 0;
+    for (const nlohmann::json& event : events) {
+      if (event.at("ph") == "X" && event.at("tid") == 0) programs.push_back(event.at("name"));
+      num_steps += event.at("ph") == "X" && event.at("tid") == 1 ? 1 : 0;
+    }
+    EXPECT_EQ(programs, (std::vector<std::string>{"first", "next", "update"}));
+    EXPECT_GT(num_steps, 50U);
+  }
+  EXPECT_EQ(read_file(plain.folder / "traced4/model/model.safetensors"), plain.weights());
+  const ProgramResult nowhere = traced(plain.folder / "none/trace.json", "3");
+  EXPECT_EQ(nowhere.exit_code, 0) << nowhere.err;
+  EXPECT_NE(nowhere.out.find("warning: no trace: "), std::string::npos) << nowhere.out;
+}
+
 TEST(Train, ADryRunWritesNothing) {
   const Trained trained("steps = 2\n");
   ASSERT_EQ(trained.result.exit_code, 0) << trained.result.err;

@@ -49,7 +49,7 @@ std::vector<double> train(SmallModel& small, int steps) {
     }
     losses.push_back(loss);
     EXPECT_TRUE(model.run(ProgramKind::kUpdate));
-    EXPECT_EQ(model.scalar(ProgramKind::kUpdate, "finite"), 1);
+    EXPECT_EQ(*model.scalar(ProgramKind::kUpdate, "finite"), 1);
   }
   return losses;
 }
@@ -136,7 +136,7 @@ TEST_F(GpuModel, TenThousandStepsTakeNoMoreMemory) {
     ASSERT_TRUE(gpu.model().set_scalar(kLearningRateName, 1e-4));
     ASSERT_TRUE(gpu.model().run(ProgramKind::kFirst));
     ASSERT_TRUE(gpu.model().run(ProgramKind::kUpdate));
-    ASSERT_TRUE(std::isfinite(gpu.model().scalar(ProgramKind::kFirst, "loss")) || step % 1000 != 0);
+    ASSERT_TRUE(std::isfinite(*gpu.model().scalar(ProgramKind::kFirst, "loss")) || step % 1000 != 0);
   }
   ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
   EXPECT_EQ(free_after, free_before);
@@ -147,13 +147,16 @@ TEST_F(GpuModel, ProfileCoversEveryStep) {
   SmallModel gpu(small_spec(), training_options(DType::kF32, Backend::kCuda));
   train(gpu, 1);
   const Executable& executable = *gpu.model().executable(ProgramKind::kFirst);
-  std::vector<double> seconds(executable.steps().size(), 0.0);
-  gpu.model().executor().set_profile(&seconds);
+  std::vector<StepTime> times(executable.steps().size());
+  gpu.model().executor().set_profile(&times);
   EXPECT_TRUE(gpu.model().run(ProgramKind::kFirst));
   gpu.model().executor().set_profile(nullptr);
-  for (size_t k = 0; k < seconds.size(); ++k) {
+  double end = 0;
+  for (size_t k = 0; k < times.size(); ++k) {
+    EXPECT_GE(times[k].start, end - 1e-6) << k;  // one stream
+    end = times[k].start + times[k].seconds;
     if (executable.steps()[k].kind != BoundStep::Kind::kKernel) continue;
-    EXPECT_GT(seconds[k], 0) << k;
+    EXPECT_GT(times[k].seconds, 0) << k;
   }
 }
 

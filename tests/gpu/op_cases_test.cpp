@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -13,6 +14,9 @@
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/residual_norm/residual_norm.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/scatter_add_rows/scatter_add_rows.h"
 #include "runtime/device.h"
@@ -199,7 +203,10 @@ TEST_F(GpuLarge, Elementwise) {
 TEST_F(GpuLarge, ManyRowsOfOneIndex) {
   const CaseInput indices{{5001}, Fill::kIndices, CaseDType::kI32, 40}, all_zero{{5001}, Fill::kZero, CaseDType::kI32};
   for (const CaseInput& each : {indices, all_zero}) {
-    check("scatter_add_rows", {"large", {{{5001, 263}}, each}, to_words(ops::ScatterAddRowsAttrs{7001, -1})});
+    check("scatter_add_rows", {"large", {{{5001, 263}}, each, {{1}, Fill::kAbsent}}, to_words(ops::ScatterAddRowsAttrs{7001, -1, 0})});
+    check("scatter_add_rows", {"large, accumulated",
+                               {{{5001, 264}}, each, {{7001, 264}, Fill::kNormal, CaseDType::kAccumulation}},
+                               to_words(ops::ScatterAddRowsAttrs{7001, -1, 1})});
     check("gather_rows", {"large", {{{41, 1024}}, each}, to_words(ops::GatherRowsAttrs{3})});
     check("embedding", {"large", {each, {{41, 1000}}}, to_words(ops::EmbeddingAttrs{-1})});
   }
@@ -218,6 +225,40 @@ TEST_F(GpuLarge, RopeOfReleasedWidth) {
   const CaseInput positions{{301}, Fill::kIndices, CaseDType::kI32, 130000};
   check("rope", {"large", {{{301, 32 * 128}}, positions}, to_words(ops::RopeAttrs{128, 500000, 0})});
   check("rope", {"large", {{{301, 3 * 130}}, positions}, to_words(ops::RopeAttrs{130, 500000, 1})});
+}
+// Staged in shared memory, too long for that, and a multiple of nothing; one row, fewer rows than blocks, many per block.
+TEST_F(GpuLarge, NormsOfLongRows) {
+  const CaseInput none{{1}, Fill::kAbsent};
+  const auto norm = to_words(ops::RmsNormAttrs{1e-5, 1, 0}), both = to_words(ops::ResidualNormAttrs{1e-8, 1, 1e-5, 1});
+  for (const Shape& shape : {Shape{37, 6656}, Shape{1, 6656}, Shape{7, 19968}, Shape{2, 70000}, Shape{150, 1032}, Shape{150, 1031}}) {
+    const CaseInput rows{shape}, weight{{shape[1]}};
+    check("rms_norm", {"large", {rows, weight}, norm});
+    check("rms_norm_vjp", {"large", {rows, weight, rows, rows}, norm});
+    check("rms_norm_vjp", {"large, scaleless", {rows, none, rows, none}, norm});
+    check("residual_norm", {"large", {rows, rows, weight, weight}, both});
+    check("residual_norm", {"large, one norm", {rows, rows, weight, none}, to_words(ops::ResidualNormAttrs{1e-8, 1, 0, 0})});
+    check("residual_norm_vjp", {"large", {rows, rows, weight, weight, rows, rows}, both});
+    check("residual_norm_vjp", {"large, of normed alone", {rows, rows, none, weight, rows, none}, both});
+  }
+  const CaseInput many_rows{{531, 6656}}, weight{{6656}};
+  check("residual_norm", {"many rows", {many_rows, many_rows, weight, weight}, both});
+  check("residual_norm_vjp", {"many rows", {many_rows, many_rows, weight, weight, many_rows, many_rows}, both});
+  for (const int64_t group : {128, 1024, 3000}) {
+    const CaseInput rows{{61, 3 * group}}, scale{{group}};
+    check("rms_norm", {"groups", {rows, scale}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
+    check("rms_norm_vjp", {"groups", {rows, scale, rows, rows}, to_words(ops::RmsNormAttrs{1e-5, 0, group})});
+  }
+}
+TEST_F(GpuLarge, HeadsOfReleasedWidth) {
+  const CaseInput none{{1}, Fill::kAbsent};
+  for (const auto& [rows, heads, head_dim] : {std::array<int64_t, 3>{101, 32, 128}, {1003, 2, 128}, {33, 3, 130}, {9, 9, 1024}}) {
+    const CaseInput in{{rows, heads * head_dim}}, positions{{rows}, Fill::kIndices, CaseDType::kI32, 130000};
+    const auto words = to_words(ops::QkNormAttrs{1e-5, head_dim, 3.87, 500000});
+    check("qk_norm", {"large", {in, positions}, words});
+    check("qk_norm", {"large, not rotated", {in, none}, words});
+    check("qk_norm_vjp", {"large", {in, positions, in}, words});
+    check("qk_norm_vjp", {"large, not rotated", {in, none, in}, words});
+  }
 }
 TEST_F(GpuLarge, ThousandTensorsInOneUpdate) {
   for (const bool has_master : {false, true}) {

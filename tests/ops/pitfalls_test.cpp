@@ -91,7 +91,7 @@ TEST(RmsNorm, ZeroRowsAreFinite) {
     const Tensor zero = f32({1, 4}, {0, 0, 0, 0}), weight = f32({4}, {1, 2, 3, 4}), ct = f32({1, 4}, {1, -2, 0.5, 3});
     const std::vector<uint32_t> words = to_words(RmsNormAttrs{eps, 0, 0});
     EXPECT_EQ(run("rms_norm", words, {zero, weight}).out[0].values(), (std::vector<double>{0, 0, 0, 0}));
-    const KernelRun vjp = run("rms_norm_vjp", words, {zero, weight, ct});
+    const KernelRun vjp = run("rms_norm_vjp", words, {zero, weight, ct, Tensor()});
     const std::vector<double> slope = vjp.out[0].values();
     for (int i = 0; i < 4; ++i) EXPECT_NEAR(slope[static_cast<size_t>(i)] / (ct.get(i) * weight.get(i) / std::sqrt(eps)), 1, 1e-6);
     for (const double value : vjp.out[1].values()) EXPECT_EQ(value, 0);
@@ -151,7 +151,7 @@ TEST(Indices, OutOfRangeIsReportedAndLeavesZeros) {
   const KernelRun gathered = run("gather_rows", to_words(ops::GatherRowsAttrs{-1}), {table, i32({4}, {-1, 2, 2147483647, -2147483648.0})});
   EXPECT_EQ(gathered.error, "gather_rows: index 2147483647 at position 2 is outside [0, 3)");
   EXPECT_EQ(gathered.out[0].values(), (std::vector<double>{0, 0, 5, 6, 0, 0, 0, 0}));
-  const KernelRun scattered = run("scatter_add_rows", to_words(ops::ScatterAddRowsAttrs{2, -1}), {table, i32({3}, {1, 2, 1})});
+  const KernelRun scattered = run("scatter_add_rows", to_words(ops::ScatterAddRowsAttrs{2, -1, 0}), {table, i32({3}, {1, 2, 1}), Tensor()});
   EXPECT_EQ(scattered.error, "scatter_add_rows: index 2 at position 1 is outside [0, 2)");
   EXPECT_EQ(scattered.out[0].values(), (std::vector<double>{0, 0, 6, 8}));
   EXPECT_EQ(run("gather_rows", to_words(ops::GatherRowsAttrs{1}), {table, i32({2}, {1, 2})}).error, "");

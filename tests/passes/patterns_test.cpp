@@ -2,7 +2,9 @@
 #include "engine/passes/fuse.h"
 #include "engine/passes/hoist_over_split.h"
 #include "engine/passes/order.h"
+#include "ops/add/add.h"
 #include "ops/builtin_ops.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "tests/passes/golden.h"
 
 namespace glim {
@@ -31,6 +33,135 @@ TEST(Gates, SiluTimesUpBecomesSwiglu) {
 TEST(Gates, AGateOfAnotherValueIsNoSilu) {
   expect_rewrite(fuse_forward, builtin_ops(), kTwo + "%2 = sigmoid(%1)\n%3 = mul(%0, %2)\n%4 = mul(%3, %1)\noutput \"y\" = %4\n",
                  kTwo + "%2 = sigmoid_gate(%0, %1) : f32[4,6]\n%3 = mul(%2, %1) : f32[4,6]\noutput \"y\" = %3\n");
+}
+
+const std::string kRows =
+    "%0 = input \"x\" : f32[4,6]\n%1 = input \"y\" : f32[4,6]\n%2 = parameter \"w\" : f32[6]\n%3 = parameter \"v\" : f32[6]\n";
+const std::string kPostNorm = "%4 = rms_norm(%1, %2) {eps=1e-08, weight_offset=1} : f32[4,6]\n";
+
+TEST(Residual, SumOfANormAndItsNormBecomeOneNode) {
+  for (const char* sum : {"add(%0, %4)", "add(%4, %0)"}) {
+    expect_rewrite(fuse_forward, builtin_ops(),
+                   kRows + kPostNorm + "%5 = " + sum + "\n%6 = rms_norm(%5, %3) {eps=0.5}\noutput \"h\" = %5\noutput \"a\" = %6\n",
+                   kRows +
+                       "%4, %5 = residual_norm(%0, %1, %2, %3) {eps=1e-08, weight_offset=1, next_eps=0.5} : f32[4,6], f32[4,6]\n"
+                       "output \"h\" = %4\noutput \"a\" = %5\n");
+  }
+}
+TEST(Residual, WithoutASecondNorm) {
+  expect_rewrite(fuse_forward, builtin_ops(), kRows + kPostNorm + "%5 = add(%0, %4)\noutput \"h\" = %5\n",
+                 kRows + "%4 = residual_norm(%0, %1, %2, _) {eps=1e-08, weight_offset=1} : f32[4,6]\noutput \"h\" = %4\n");
+}
+TEST(Residual, TheNormOfTheNextLayerStaysThere) {
+  Graph graph = read_graph(kRows, builtin_ops());
+  const ValueId x = graph.find_leaf("x"), y = graph.find_leaf("y"), w = graph.find_leaf("w"), v = graph.find_leaf("v");
+  graph.set_origin({graph.intern("decoder.0"), 0, 1, 1});
+  const ValueId sum = ops::add(graph, x, ops::rms_norm(graph, y, w, 0.25));
+  graph.set_origin({graph.intern("decoder.1"), 0, 1, 1});
+  graph.add_output("a", ops::rms_norm(graph, sum, v, 0.5));
+  EXPECT_EQ(after(fuse_forward, graph), kRows +
+                                            "%4 = residual_norm(%0, %1, %2, _) {eps=0.25} : f32[4,6]\n"
+                                            "%5 = rms_norm(%4, %3) {eps=0.5} : f32[4,6]\noutput \"a\" = %5\n");
+}
+TEST(Residual, StaysWhenTheFirstNormIsReadTwice) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kRows + kPostNorm +
+                       "%5 = add(%0, %4) : f32[4,6]\n%6 = rms_norm(%5, %3) {eps=0.5} : f32[4,6]\noutput \"o\" = %4\noutput \"a\" = %6\n");
+}
+TEST(Residual, NormsOfHeadsStay) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kRows + "%4 = rms_norm(%1, _) {eps=0.5, group=3} : f32[4,6]\n%5 = add(%0, %4) : f32[4,6]\noutput \"h\" = %5\n");
+  expect_rewrite(fuse_forward, builtin_ops(),
+                 kRows + kPostNorm + "%5 = add(%0, %4)\n%6 = rms_norm(%5) {eps=0.5, group=3}\noutput \"a\" = %6\n",
+                 kRows +
+                     "%4 = residual_norm(%0, %1, %2, _) {eps=1e-08, weight_offset=1} : f32[4,6]\n"
+                     "%5 = rms_norm(%4, _) {eps=0.5, group=3} : f32[4,6]\noutput \"a\" = %5\n");
+}
+
+const std::string kTable = "%0 = input \"ids\" : i32[4]\n%1 = parameter \"w\" : f32[9,6]\n%2 = parameter \"v\" : f32[6]\n";
+const std::string kLookUp = "%3 = embedding(%0, %1) {padding_index=5} : f32[4,6]\n";
+
+TEST(EmbeddingNorm, RowsAndTheirNormBecomeOneNode) {
+  expect_rewrite(fuse_forward, builtin_ops(), kTable + kLookUp + "%4 = rms_norm(%3) {eps=0.5}\noutput \"x\" = %4\n",
+                 kTable + "%3 = embedding_norm(%0, %1) {padding_index=5, eps=0.5} : f32[4,6]\noutput \"x\" = %3\n");
+}
+TEST(EmbeddingNorm, StaysWhenTheRowsAreReadTwice) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\n%5 = mul(%3, %4) : f32[4,6]\noutput \"x\" = %5\n");
+}
+TEST(EmbeddingNorm, StaysWhenTheRowsAreAnOutput) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kTable + kLookUp + "%4 = rms_norm(%3, _) {eps=0.5} : f32[4,6]\noutput \"rows\" = %3\noutput \"x\" = %4\n");
+}
+TEST(EmbeddingNorm, NormsWithAWeightOrOfGroupsStay) {
+  for (const char* norm : {"rms_norm(%3, %2) {eps=0.5}", "rms_norm(%3, _) {eps=0.5, group=3}"})
+    expect_unchanged(fuse_forward, builtin_ops(), kTable + kLookUp + "%4 = " + norm + " : f32[4,6]\noutput \"x\" = %4\n");
+}
+
+const std::string kHeads = "%0 = input \"q\" : f32[4,6]\n%1 = input \"at\" : i32[4]\n";
+const std::string kHeadNorm = "%2 = rms_norm(%0, _) {eps=0.5, group=2} : f32[4,6]\n";
+const std::string kScaled = "%3 = scale(%2) {factor=4} : f32[4,6]\n";
+
+TEST(QueryKeyNorm, NormScaleAndRopeBecomeOneNode) {
+  expect_rewrite(fuse_forward, builtin_ops(),
+                 kHeads + kHeadNorm + kScaled + "%4 = rope(%3, %1) {head_dim=2, theta=100}\noutput \"o\" = %4\n",
+                 kHeads + "%2 = qk_norm(%0, %1) {eps=0.5, head_dim=2, factor=4, theta=100} : f32[4,6]\noutput \"o\" = %2\n");
+  expect_rewrite(fuse_forward, builtin_ops(), kHeads + kHeadNorm + "%3 = rope(%2, %1) {head_dim=2, theta=100}\noutput \"o\" = %3\n",
+                 kHeads + "%2 = qk_norm(%0, %1) {eps=0.5, head_dim=2, theta=100} : f32[4,6]\noutput \"o\" = %2\n");
+  expect_rewrite(fuse_forward, builtin_ops(), kHeads + kHeadNorm + kScaled + "output \"o\" = %3\n",
+                 kHeads + "%2 = qk_norm(%0, _) {eps=0.5, head_dim=2, factor=4} : f32[4,6]\noutput \"o\" = %2\n");
+}
+TEST(QueryKeyNorm, StaysWhenItsNormIsReadTwice) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kHeads + kHeadNorm + "%3 = rope(%2, %1) {head_dim=2, theta=100} : f32[4,6]\noutput \"n\" = %2\noutput \"o\" = %3\n");
+}
+TEST(QueryKeyNorm, NeedsHeadsThatAreTheNormsGroups) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kHeads + kHeadNorm + "%3 = rope(%2, %1) {head_dim=6, theta=100} : f32[4,6]\noutput \"o\" = %3\n");
+}
+TEST(QueryKeyNorm, NormsWithAWeightAndTurningBackStay) {
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kHeads +
+                       "%2 = parameter \"w\" : f32[2]\n%3 = rms_norm(%0, %2) {eps=0.5, group=2} : f32[4,6]\n"
+                       "%4 = rope(%3, %1) {head_dim=2, theta=100} : f32[4,6]\noutput \"o\" = %4\n");
+  expect_unchanged(fuse_forward, builtin_ops(),
+                   kHeads + kHeadNorm + "%3 = rope(%2, %1) {head_dim=2, theta=100, inverse=true} : f32[4,6]\noutput \"o\" = %3\n");
+}
+
+const std::string kFork =
+    "%0 = input \"x\" : f32[4,6]\n%1 = parameter \"w\" : f32[6]\n%2 = input \"ct\" : f32[4,6]\n%3 = input \"more\" : f32[4,6]\n";
+const std::string kNormVjp = "%4, %5 = rms_norm_vjp(%0, %1, %2, _) {eps=0.5} : f32[4,6], f32[6]\n";
+
+TEST(NormCotangent, TakesInWhatIsAddedToIt) {
+  for (const char* sum : {"add(%3, %4)", "add(%4, %3)"}) {
+    expect_rewrite(fuse_joint, builtin_ops(), kFork + kNormVjp + "%6 = " + sum + "\noutput \"ct_w\" = %5\noutput \"ct_x\" = %6\n",
+                   kFork +
+                       "%4, %5 = rms_norm_vjp(%0, %1, %2, %3) {eps=0.5} : f32[4,6], f32[6]\n"
+                       "output \"ct_w\" = %5\noutput \"ct_x\" = %4\n");
+  }
+}
+TEST(NormCotangent, StaysWhenReadTwiceOrWhenItIsTheWeights) {
+  expect_unchanged(fuse_joint, builtin_ops(),
+                   kFork + kNormVjp + "%6 = add(%3, %4) : f32[4,6]\noutput \"alone\" = %4\noutput \"ct_x\" = %6\n");
+  expect_unchanged(fuse_joint, builtin_ops(), kFork + kNormVjp + "%6 = add(%1, %5) : f32[6]\noutput \"ct_w\" = %6\n");
+}
+
+const std::string kScatter = "%0 = input \"ct\" : bf16[8,4]\n%1 = input \"ids\" : i32[8]\n%2 = gradient \"gradient.w\" : f32[9,4]\n";
+
+TEST(Scatter, WidensAndAddsIntoTheMainGradient) {
+  expect_rewrite(fuse_joint, builtin_ops(),
+                 kScatter + "%3 = scatter_add_rows(%0, %1) {num_rows=9}\n%4 = cast(%3) {dtype=f32}\n%5 = add(%2, %4)\nupdate %2 = %5\n",
+                 kScatter + "%3 = scatter_add_rows(%0, %1, %2) {num_rows=9, wide_output=true} : f32[9,4]\nupdate %2 = %3\n");
+}
+TEST(Scatter, StaysWhenReadTwiceOrWhenTheGradientIs) {
+  expect_unchanged(fuse_joint, builtin_ops(),
+                   kScatter +
+                       "%3 = scatter_add_rows(%0, %1, _) {num_rows=9} : bf16[9,4]\n%4 = cast(%3) {dtype=f32} : f32[9,4]\n"
+                       "output \"y\" = %3\nupdate %2 = %4\n");
+  expect_unchanged(fuse_joint, builtin_ops(),
+                   kScatter +
+                       "%3 = scatter_add_rows(%0, %1, _) {num_rows=9, wide_output=true} : f32[9,4]\n%4 = add(%2, %3) : f32[9,4]\n"
+                       "output \"before\" = %2\nupdate %2 = %4\n");
 }
 
 const std::string kProduct = "%0 = input \"ct\" : bf16[8,4]\n%1 = input \"x\" : bf16[8,6]\n%2 = gradient \"gradient.w\" : f32[4,6]\n";

@@ -52,10 +52,10 @@ StepResult first_step(const TrainingData& data) {
     const ProgramKind kind = micro_step == 0 ? ProgramKind::kFirst : ProgramKind::kNext;
     EXPECT_TRUE(set_batch(model.model(), data.batch(0, micro_step)));
     EXPECT_TRUE(model.model().run(kind));
-    result.losses.push_back(model.model().scalar(kind, "loss"));
+    result.losses.push_back(*model.model().scalar(kind, "loss"));
     result.loss += result.losses.back();
-    result.num_correct += static_cast<int64_t>(model.model().scalar(kind, "num_correct"));
-    result.num_valid += static_cast<int64_t>(model.model().scalar(kind, "num_valid"));
+    result.num_correct += static_cast<int64_t>(*model.model().scalar(kind, "num_correct"));
+    result.num_valid += static_cast<int64_t>(*model.model().scalar(kind, "num_valid"));
   }
   result.gradients = model.gradients();
   return result;

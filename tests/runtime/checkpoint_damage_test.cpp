@@ -271,6 +271,7 @@ TEST(HostileState, IsRefused) {
   const TrainingState state{.step = 5, .skipped_in_a_row = 1, .identity = {{"a", "1"}}, .choices = {{"b", "2"}}};
   const std::string good = *state_json(state);
   ASSERT_TRUE(parse_state_json(good, "s"));
+  EXPECT_EQ(good.find("algorithms"), std::string::npos) << "there are none";
   const auto with = [&good](std::string_view from, const std::string& to) {
     std::string text = good;
     const size_t at = text.find(from);
@@ -297,6 +298,9 @@ TEST(HostileState, IsRefused) {
       {with("\"b\": \"2\"", "\"b\": {\"c\": \"2\"}"), "choices: 'b' must be a string"},
       {with("\"b\": \"2\"", "\"b\": " + std::string(100'000, '[')), "nested deeper"},
       {with("\"choices\"", "\"choice\""), "unknown key 'choice'"},
+      {with("\"choices\"", "\"algorithms\": [], \"choices\""), "algorithms must be an object of strings"},
+      {with("\"choices\"", "\"algorithms\": {\"p\": 1}, \"choices\""), "algorithms: 'p' must be a string"},
+      {with("\"choices\"", "\"algorithm\": {}, \"choices\""), "unknown key 'algorithm'"},
       {std::string("{}\0", 3), "NUL byte"},
   };
   for (const auto& [text, message] : cases) {

@@ -34,7 +34,7 @@ class TrainedModel {
     const std::vector<int32_t> tokens = random_tokens(16, 37, static_cast<uint64_t>(step));
     EXPECT_TRUE(model_.set_inputs({{"tokens", tokens}, {"labels", tokens}, {"row_lengths", {16}}}));
     for (const ProgramKind kind : {ProgramKind::kFirst, ProgramKind::kUpdate}) EXPECT_TRUE(model_.run(kind));
-    EXPECT_EQ(model_.scalar(ProgramKind::kUpdate, "finite"), 1);
+    EXPECT_EQ(*model_.scalar(ProgramKind::kUpdate, "finite"), 1);
   }
   // Sets all state to bits that are a function of `step`.
   void fill(int64_t step) {
@@ -68,6 +68,7 @@ class TrainedModel {
     state.skipped_in_a_row = step % 3;
     state.identity = {{"train.tokens", "16"}, {"train.seed", "1"}, {"model", "small"}};
     state.choices = {{"matrix_products", "eigen 3.4.0 avx2"}};
+    if (step % 2 == 1) state.algorithms = {{"bf16 8x8x8", "42"}};
     state.configuration = "[train]\ntokens = 16\n# step " + std::to_string(step) + "\n";
     Result<std::string> config = hf_config_from_spec(spec_, DType::kF32);
     EXPECT_TRUE(config);

@@ -14,6 +14,7 @@ void expect_equal(const TrainingState& a, const TrainingState& b) {
   EXPECT_EQ(a.skipped_in_a_row, b.skipped_in_a_row);
   EXPECT_EQ(a.identity, b.identity);
   EXPECT_EQ(a.choices, b.choices);
+  EXPECT_EQ(a.algorithms, b.algorithms);
   EXPECT_EQ(a.configuration, b.configuration);
   EXPECT_EQ(a.hf_config, b.hf_config);
 }

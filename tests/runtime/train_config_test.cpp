@@ -13,11 +13,11 @@ namespace {
 
 // Every number, flag and text that the table gives a default for.
 std::string values_of(const TrainConfig& c) {
-  return fmt::format("{} {} {} {} {} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} {} {} '{}' {} {} {}", c.tokens, c.micro_steps,
-                     c.steps, c.max_seconds, c.learning_rate, c.final_learning_rate, c.warmup_steps, c.seed, c.adamw.beta1, c.adamw.beta2,
+  return fmt::format("{} {} {} {} {} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} {} {}", c.tokens, c.micro_steps, c.steps,
+                     c.max_seconds, c.learning_rate, c.final_learning_rate, c.warmup_steps, c.seed, c.adamw.beta1, c.adamw.beta2,
                      c.adamw.eps, c.adamw.weight_decay, c.adamw.max_norm, c.adamw.master_weights, to_string(c.dtype), to_string(c.backend),
                      to_string(c.rematerialise), c.log_every, c.validate_every, c.peak_tflops, c.data.validation_fraction,
-                     c.data.overlong == Overlong::kDrop, c.weights, c.checkpoint.every, c.checkpoint.keep_last, c.checkpoint.keep_every);
+                     c.data.overlong == Overlong::kDrop, c.checkpoint.every, c.checkpoint.keep_last, c.checkpoint.keep_every);
 }
 
 std::vector<std::string> quoted_words(const std::string& cell) {
