@@ -16,7 +16,7 @@ enum class Backend : uint8_t { kCpu, kCuda };
 [[nodiscard]] Status check_usable(Backend backend);
 // What multiplies matrices there, with versions, because it decides last bits: "eigen 3.4.0, avx2", "cuBLASLt 13.1.0, CUDA 13.0".
 [[nodiscard]] std::string product_library(Backend backend);
-// What serves attention there: "own kernels", or "cuDNN 9.19.0 (PATH) where it is faster" (environment variables: runtime/README.md).
+// What serves attention there: "own kernels", or "cuDNN 9.19.0 (PATH) where it serves" (environment variables: runtime/README.md).
 [[nodiscard]] std::string attention_library(Backend backend);
 // What was to be served by a library and is not, with the reason: a line each, once per process.
 [[nodiscard]] std::vector<std::string> take_backend_notes();

@@ -81,10 +81,10 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
 
   CudaProducts products;
   int device = 0;
-  // Plans share one workspace: on the compute stream only.
+  // Plans share one workspace: not beside the compute stream.
   [[nodiscard]] bool is_forced() const override { return attention_.is_forced(); }
-  bool attention(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention(k); }
-  bool attention_vjp(const KernelArgs& k) override { return current_ == streams_[0] && attention_.attention_vjp(k); }
+  bool attention(const KernelArgs& k) override { return current_ != streams_[1] && attention_.attention(k); }
+  bool attention_vjp(const KernelArgs& k) override { return current_ != streams_[1] && attention_.attention_vjp(k); }
 
   std::byte* pinned = nullptr;  // [kPinnedBytes]
   size_t pinned_used = 0;       // by writes that may still be under way
@@ -113,8 +113,8 @@ class CudaExecutor::Machine final : public KernelContext, public ops::AttentionL
   cudaStream_t current_ = nullptr;
   cudaStream_t conditional_ = nullptr;  // what is captured on it belongs to the compute stream's conditional nodes
   cudaEvent_t begun_ = nullptr, communicated_ = nullptr;
-  std::vector<cudaEvent_t> events_;                                                                // of a schedule
-  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kFaster};  // backend.h refuses another
+  std::vector<cudaEvent_t> events_;                                                             // of a schedule
+  CudnnAttention attention_{attention_choice() ? *attention_choice() : AttentionChoice::kOwn};  // open_machine refuses an error
   std::map<const Executable*, cudaGraphExec_t> captured_;
   const Executable* last_ = nullptr;
   bool failed_ = false, communicates_ = false;

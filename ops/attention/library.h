@@ -7,7 +7,7 @@ namespace glim::ops {
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  // The user wants the library wherever it serves, not just where it was measured to be faster.
+  // The user wants the library wherever it serves.
   [[nodiscard]] virtual bool is_forced() const = 0;
   // Enqueues an `attention` or `attention_vjp` node on its context's stream. False where the library does not serve the node; what was
   // enqueued until then wrote to nothing but outputs, and the kernels of this folder write all of those.

@@ -49,8 +49,7 @@ bool is_aligned(const TensorView& view) {
 Result<AttentionChoice> attention_choice() {
   const char* const text = std::getenv("GLIM_ATTENTION");
   const std::string_view choice = text != nullptr ? text : "";
-  if (choice.empty()) return AttentionChoice::kFaster;
-  if (choice == "own") return AttentionChoice::kOwn;
+  if (choice.empty() || choice == "own") return AttentionChoice::kOwn;
   if (choice == "cudnn") return AttentionChoice::kCudnn;
   return invalid_argument(fmt::format("the environment variable GLIM_ATTENTION is own or cudnn, not '{}'", choice));
 }
@@ -59,9 +58,8 @@ std::string attention_library_name() {
   const Result<AttentionChoice> choice = attention_choice();
   if (!choice || *choice == AttentionChoice::kOwn || !CudnnGraph::is_built()) return "own kernels";
   const Result<CudnnLibrary>& library = the_cudnn();
-  if (!library) return *choice == AttentionChoice::kCudnn ? fmt::format("own kernels: {}", library.error().message) : "own kernels";
-  return fmt::format("cuDNN {} ({}) where it {}", cudnn_version_text(library->version), library->path,
-                     *choice == AttentionChoice::kCudnn ? "serves" : "is faster");
+  if (!library) return fmt::format("own kernels: {}", library.error().message);
+  return fmt::format("cuDNN {} ({}) where it serves", cudnn_version_text(library->version), library->path);
 }
 
 std::vector<std::string> take_attention_notes() {
@@ -102,10 +100,9 @@ bool CudnnAttention::run(CudnnPass pass, const KernelArgs& k) {
   const int64_t num_segments = k.in[3].type.shape[0] - 1;
   if (choice_ == AttentionChoice::kOwn || k.in[0].type.dtype != DType::kBF16 || num_segments < 1 || !(attrs.scale > 0)) return false;
   if (const Result<CudnnLibrary>& library = the_cudnn(); !CudnnGraph::is_built() || !library) {
-    if (is_forced())
-      note(fmt::format("the own kernels of attention serve: {}",
-                       CudnnGraph::is_built() ? library.error().message
-                                              : "this program was built without cuDNN's headers (GLIM_CUDNN in cmake/options.cmake)"));
+    note(fmt::format("the own kernels of attention serve: {}",
+                     CudnnGraph::is_built() ? library.error().message
+                                            : "this program was built without cuDNN's headers (GLIM_CUDNN in cmake/options.cmake)"));
     return false;
   }
   CudnnProblem problem{pass,

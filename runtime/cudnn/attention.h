@@ -11,11 +11,11 @@
 
 namespace glim {
 
-// The environment variable GLIM_ATTENTION: "own" or "cudnn"; without it, what was measured to be faster. Another value is an error.
-enum class AttentionChoice : uint8_t { kFaster, kOwn, kCudnn };
+// The environment variable GLIM_ATTENTION: "own" (as without it) or "cudnn". Another value is an error.
+enum class AttentionChoice : uint8_t { kOwn, kCudnn };
 [[nodiscard]] Result<AttentionChoice> attention_choice();
 
-// What serves attention on the GPU: "own kernels", "cuDNN 9.19.0 (PATH) where it serves", or "... where it is faster".
+// What serves attention on the GPU: "own kernels", or "cuDNN 9.19.0 (PATH) where it serves".
 [[nodiscard]] std::string attention_library_name();
 // What was to be served by cuDNN and is not, a line each, once per process.
 [[nodiscard]] std::vector<std::string> take_attention_notes();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/runtime/scratch_folder.h"
@@ -42,6 +44,27 @@ TEST(CudnnLibrary, AChoiceIsTheOnlyCandidate) {
   EXPECT_EQ(cudnn_candidates(scratch.path()), std::vector<std::string>{scratch / "libcudnn.so.9"});
   EXPECT_EQ(cudnn_candidates(scratch / "some.so"), std::vector<std::string>{scratch / "some.so"});
   EXPECT_FALSE(cudnn_candidates("").empty());
+}
+
+// A package for this CUDA, of the Python that PATH finds, comes before the loader's choice, which does not say its version.
+TEST(CudnnLibrary, SearchFollowsThePythonsOfPath) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch / "venv/bin");
+  write_file(scratch / "venv/bin/python3", "");
+  const std::string packages = scratch / "venv/lib/python3.12/site-packages";
+  make_library(packages + "/nvidia/cudnn/lib", "9");
+  const char* const variable = std::getenv("PATH");
+  const std::string path = variable != nullptr ? variable : "";
+  setenv("PATH", (scratch / "none" + ":" + (scratch / "venv/bin")).c_str(), 1);
+  fs::create_directories(packages + "/nvidia_cudnn_cu12-9.19.0.56.dist-info");
+  const auto for_another_cuda = cudnn_candidates("");
+  fs::create_directories(packages + "/nvidia_cudnn_cu13-9.19.0.56.dist-info");
+  const auto candidates = cudnn_candidates("");
+  setenv("PATH", path.c_str(), 1);
+  const std::string file = packages + "/nvidia/cudnn/lib/libcudnn.so.9";
+  EXPECT_EQ(std::ranges::count(for_another_cuda, file), 0);
+  ASSERT_FALSE(candidates.empty());
+  EXPECT_EQ(candidates.front(), file);
 }
 
 TEST(CudnnLibrary, ErrorSaysWhatIsWrongWithEach) {
