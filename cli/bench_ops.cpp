@@ -39,7 +39,7 @@ Result<std::vector<OpId>> chosen_ops(const OpTable& table, const std::string& na
     return std::vector<OpId>{*op};
   }
   std::vector<OpId> ops;
-  for (uint16_t row = 1; row < table.size(); ++row) ops.push_back(OpId{row});
+  for (size_t row = 1; row < table.size(); ++row) ops.push_back(OpId{static_cast<uint16_t>(row)});
   return ops;
 }
 
