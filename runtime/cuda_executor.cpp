@@ -155,7 +155,6 @@ CudaExecutor::Machine::~Machine() {
 }
 
 Status CudaExecutor::Machine::open(std::span<const Program* const> programs, ProductAlgorithms algorithms) {
-  GLIM_TRY(cuda_status(cudaGetDevice(&device), "asking for the current device"));
   uint32_t num_events = 0;
   for (const Program* program : programs) {
     num_events = std::max(num_events, program->schedule.num_events);
@@ -168,6 +167,7 @@ Status CudaExecutor::Machine::open(std::span<const Program* const> programs, Pro
           fmt::format("op '{}' has no CUDA kernel, and program '{}' needs it{}{}", def.name, program->name, at.empty() ? "" : " at ", at));
     }
   }
+  GLIM_TRY(cuda_status(cudaGetDevice(&device), "asking for the current device"));
   for (cudaStream_t* each : {&streams_[0], &streams_[1], &conditional_})
     GLIM_TRY(cuda_status(cudaStreamCreateWithFlags(each, cudaStreamNonBlocking), "creating a stream"));
   const auto create = [](cudaEvent_t& event) {
