@@ -107,12 +107,12 @@ struct Angles {
 // Calls head(row, first column, angles) for every head.
 template <class A, class Head>
 void for_heads(const KernelArgs& k, const TensorView& out, Head&& head) {
-  const auto [eps, head_dim, factor, theta] = k.attrs<QkNormAttrs>();
-  const int64_t width = out.type.shape[1], half = head_dim / 2;
+  const auto attrs = k.attrs<QkNormAttrs>();
+  const int64_t width = out.type.shape[1], head_dim = attrs.head_dim, half = head_dim / 2;
   const auto* positions = k.in[1].as<int32_t>();
   auto* frequency = reinterpret_cast<A*>(k.workspace.data());
   for (int64_t i = 0; positions != nullptr && i < half; ++i)
-    frequency[i] = static_cast<A>(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+    frequency[i] = static_cast<A>(std::pow(attrs.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
   cpu::for_row_ranges(k.context, out.type.shape[0], width, [&](int64_t begin, int64_t end) {
     Angles<A> angles;
     if (positions == nullptr) angles.turn_to(nullptr, 0, nullptr, half);
