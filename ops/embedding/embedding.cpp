@@ -6,15 +6,8 @@
 #include "ops/scatter_add_rows/scatter_add_rows.h"
 
 namespace glim::ops {
-namespace {
 
-constexpr OperandSpec kOperands[] = {{"ids"}, {"weight"}};
-constexpr std::string_view kOutputs[] = {"out"};
-constexpr AttrSpec kAttrs[] = {integer_attr("padding_index", -1, "row of the weight that gets no gradient; -1 = none")};
-
-Result<Types> infer(const InferArgs& a) {
-  const TensorType &ids = *a.in[0], &weight = *a.in[1];
-  const int64_t padding = a.attrs<EmbeddingAttrs>().padding_index;
+Result<Types> embedding_types(const TensorType& ids, const TensorType& weight, int64_t padding) {
   GLIM_EXPECT(ids.dtype == DType::kI32 && ids.shape.rank == 1, "ids must be i32[T], not {}", to_string(ids));
   GLIM_EXPECT(is_float(weight.dtype) && weight.shape.rank == 2, "weight must be a floating-point [V, D], not {}", to_string(weight));
   GLIM_EXPECT(padding >= -1 && padding < weight.shape[0], "padding_index {} is no row of the weight, which has {}", padding,
@@ -23,6 +16,14 @@ Result<Types> infer(const InferArgs& a) {
   GLIM_ASSIGN(const Shape shape, make_shape(dims));
   return Types{{weight.dtype, shape}};
 }
+
+namespace {
+
+constexpr OperandSpec kOperands[] = {{"ids"}, {"weight"}};
+constexpr std::string_view kOutputs[] = {"out"};
+constexpr AttrSpec kAttrs[] = {integer_attr("padding_index", -1, "row of the weight that gets no gradient; -1 = none")};
+
+Result<Types> infer(const InferArgs& a) { return embedding_types(*a.in[0], *a.in[1], a.attrs<EmbeddingAttrs>().padding_index); }
 
 // out = W[ids];  ct_W = rows of ct added up per id, but none for the padding row
 std::vector<ValueId> vjp(Graph& g, const VjpArgs& a) {

@@ -11,6 +11,9 @@ inline ValueId embedding(Graph& g, ValueId ids, ValueId weight, int64_t padding_
   return emit_value(g, "embedding", {ids, weight}, EmbeddingAttrs{padding_index});
 }
 
+// The type of the looked-up rows; ids, weight and padding_index as above.
+Result<Types> embedding_types(const TensorType& ids, const TensorType& weight, int64_t padding_index);
+
 }  // namespace glim::ops
 
 namespace glim::cuda {

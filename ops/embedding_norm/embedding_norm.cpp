@@ -19,16 +19,9 @@ constexpr AttrSpec kAttrs[] = {integer_attr("padding_index", -1, "row of the wei
 constexpr int64_t kNoSkip = std::numeric_limits<int64_t>::min();  // no id: one of -1 is out of range and reported
 
 Result<Types> infer(const InferArgs& a) {
-  const TensorType &ids = *a.in[0], &weight = *a.in[1];
   const auto [padding, eps] = a.attrs<EmbeddingNormAttrs>();
-  GLIM_EXPECT(ids.dtype == DType::kI32 && ids.shape.rank == 1, "ids must be i32[T], not {}", to_string(ids));
-  GLIM_EXPECT(is_float(weight.dtype) && weight.shape.rank == 2, "weight must be a floating-point [V, D], not {}", to_string(weight));
-  GLIM_EXPECT(padding >= -1 && padding < weight.shape[0], "padding_index {} is no row of the weight, which has {}", padding,
-              weight.shape[0]);
   GLIM_EXPECT(eps > 0 && std::isfinite(eps), "eps must be positive, not {}", eps);
-  const int64_t dims[] = {ids.shape[0], weight.shape[1]};
-  GLIM_ASSIGN(const Shape shape, make_shape(dims));
-  return Types{{weight.dtype, shape}};
+  return embedding_types(*a.in[0], *a.in[1], padding);
 }
 
 // out = n(W[ids]);  ct_W = rows of n^T ct added up per id, but none for the padding row

@@ -216,6 +216,7 @@ Result<StepMetrics> TrainingRun::traced_step() {
 
 // After the first step of a run that goes on: which stored algorithms it could not use.
 void TrainingRun::check_algorithms() {
+  if (stored_algorithms_.empty()) return;
   const Settings now = trainer_->model().executor().algorithms();
   size_t num_changed = 0;
   std::string first;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "ops/adamw/adamw.h"
 #include "ops/builtin_ops.h"
@@ -22,6 +21,7 @@
 #include "runtime/device.h"
 #include "tests/gpu/device_run.h"
 #include "tests/ops/case_inputs.h"
+#include "tests/ops/worst_errors.h"
 
 namespace glim::testing {
 namespace {
@@ -36,22 +36,7 @@ bool holds(std::span<const std::string_view> list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-struct Worst {
-  double error = 0;
-  int64_t checks = 0;
-  std::string where;
-};
-std::map<std::string, Worst>& worst() {
-  static std::map<std::string, Worst> all;
-  return all;
-}
-class Report : public ::testing::Environment {
- public:
-  void TearDown() override {
-    for (const auto& [kind, w] : worst()) fmt::print("[ worst ] {:<28} {:8.2e} of {} checks, at {}\n", kind, w.error, w.checks, w.where);
-  }
-};
-const auto* const kReport = ::testing::AddGlobalTestEnvironment(new Report);
+auto* const worst_errors = static_cast<WorstErrors*>(::testing::AddGlobalTestEnvironment(new WorstErrors));
 
 double bound_of(const OpDef& def, DType real) {
   return real == DType::kBF16 && holds(kRoundTwice, def.name) ? kTwiceBound : kBounds[static_cast<size_t>(real)];
@@ -71,9 +56,7 @@ void expect_close(const OpDef& def, DType real, const std::string& where, const 
   }
   const double error = relative_error(a, b);
   EXPECT_LE(error, bound_of(def, real)) << where;
-  Worst& w = worst()[fmt::format("{} CUDA vs CPU", to_string(real))];
-  ++w.checks;
-  if (!(error <= w.error)) w = {error, w.checks, where};
+  worst_errors->add(fmt::format("{} CUDA vs CPU", to_string(real)), where, error);
 }
 
 bool same_bits(const KernelRun& a, const KernelRun& b) {

@@ -9,6 +9,7 @@
 #include "ops/builtin_ops.h"
 #include "ops/define.h"
 #include "tests/ops/case_inputs.h"
+#include "tests/ops/worst_errors.h"
 
 namespace glim::testing {
 namespace {
@@ -34,23 +35,7 @@ bool listed(std::span<const OpAndName> list, std::string_view op, std::string_vi
 std::string_view operand_name(const OpDef& def, size_t k) { return def.operands[std::min(k, def.operands.size() - 1)].name; }
 std::string_view output_name(const OpDef& def, size_t k) { return def.outputs[std::min(k, def.outputs.size() - 1)]; }
 
-// The worst error per kind of check, for the report.
-struct Worst {
-  double error = 0;
-  int64_t checks = 0;
-  std::string where;
-};
-std::map<std::string, Worst>& worst() {
-  static std::map<std::string, Worst> all;
-  return all;
-}
-class Report : public ::testing::Environment {
- public:
-  void TearDown() override {
-    for (const auto& [kind, w] : worst()) fmt::print("[ worst ] {:<32} {:8.2e} of {} checks, at {}\n", kind, w.error, w.checks, w.where);
-  }
-};
-const auto* const kReport = ::testing::AddGlobalTestEnvironment(new Report);
+auto* const worst_errors = static_cast<WorstErrors*>(::testing::AddGlobalTestEnvironment(new WorstErrors));
 
 // ||found - expected|| / ||expected|| <= bound. Where expected is exactly zero (nothing is right, everything is ignored), found has to be
 // so up to terms that cancel. Returns whether that was a comparison with something: see Shown.
@@ -64,9 +49,7 @@ bool expect_close(const std::string& kind, const std::string& where, const std::
   }
   const double error = relative_error(found, expected);
   EXPECT_LE(error, bound) << where << ": " << kind;
-  Worst& w = worst()[kind];
-  ++w.checks;
-  if (w.where.empty() || error > w.error || std::isnan(error)) w = {error, w.checks, where};
+  worst_errors->add(kind, where, error);
   return true;
 }
 
